@@ -1,0 +1,133 @@
+"""What a caller hands to the engine and gets back: plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tensorsharp.errors import RequestError
+
+FinishReason = Literal["stop", "length", "cancelled", "timeout", "error"]
+"""stop: an end token or stop string; length: max_tokens or the context is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen, and when a reply ends. Invalid values raise RequestError naming the field.
+
+    temperature 0 is arg-max. top_k 0, top_p 1 and min_p 0 switch that filter off. seed None: a random one, reported
+    with the reply. Penalties: `repeat_penalty` divides or multiplies (1 is off), `presence_penalty` and
+    `frequency_penalty` subtract (0 is off), over the last `repeat_last_n` tokens (-1: all, 0: off). logit_bias: token
+    id -> added value. logprobs: None for no log-probabilities, else how many alternatives a token (0..20) to report.
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    seed: int | None = None
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        checks: tuple[tuple[str, bool, str], ...] = (
+            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1"),
+            ("temperature", 0.0 <= self.temperature <= 100.0, "between 0 and 100"),
+            ("top_k", self.top_k >= 0, "0 (off) or more"),
+            ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
+            ("min_p", 0.0 <= self.min_p <= 1.0, "between 0 and 1"),
+            ("seed", self.seed is None or 0 <= self.seed < 2**63, "between 0 and 2^63-1"),
+            ("repeat_penalty", 0.0 < self.repeat_penalty <= 100.0, "above 0 and at most 100"),
+            ("repeat_last_n", self.repeat_last_n >= -1, "-1 (all), 0 (off) or more"),
+            ("presence_penalty", -100.0 <= self.presence_penalty <= 100.0, "between -100 and 100"),
+            ("frequency_penalty", -100.0 <= self.frequency_penalty <= 100.0, "between -100 and 100"),
+            ("logprobs", self.logprobs is None or 0 <= self.logprobs <= 20, "between 0 and 20"),
+            ("stop", all(self.stop), "strings that are not empty"),
+        )
+        for name, ok, expected in checks:
+            if not ok:
+                raise RequestError(f"{name} is {getattr(self, name)!r}; expected {expected}.", param=name, code="invalid_value")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token and its log-probability under the raw logits (before penalties, bias, mask and temperature), float32."""
+
+    token: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One generated token. `logprob` and `top` are None and empty unless the request asked for them."""
+
+    token: int
+    index: int
+    logprob: float | None = None
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a request: prompt (of which `cached` were not computed again) and completion."""
+
+    prompt: int
+    cached: int
+    completion: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds and counts of one request. prefill_tps counts computed tokens only; 0.0 where nothing was done."""
+
+    queue_s: float = 0.0
+    prefill_s: float = 0.0
+    prefill_tokens: int = 0
+    decode_s: float = 0.0
+    decode_tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+    @property
+    def prefill_tps(self) -> float:
+        return self.prefill_tokens / self.prefill_s if self.prefill_s > 0 else 0.0
+
+    @property
+    def decode_tps(self) -> float:
+        return self.decode_tokens / self.decode_s if self.decode_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a request ended. `error` is the sentence where `reason` is "error"; `stop` what ended it, if a string did."""
+
+    reason: FinishReason
+    seed: int
+    usage: Usage
+    timings: Timings
+    error: str | None = None
+    stop: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """Token ids in, tokens out; the engine knows no text.
+
+    end_tokens end the reply with reason "stop" (unless ignore_eos) and are not part of it.
+    boundaries: offsets into prompt_ids where recurrent state is worth keeping (message starts).
+    """
+
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    end_tokens: frozenset[int] = frozenset()
+    boundaries: tuple[int, ...] = ()
+    id: str | None = None

@@ -1,0 +1,99 @@
+// Interface of the native kernels: plain C structs that Python fills through ctypes, and ggml custom-op callbacks.
+//
+// Every kernel's arithmetic for a row depends on that row, its own sequence's state and constants only. The same
+// source is compiled once per instruction set; all builds give the same bits (fixed lane counts, explicit fused
+// multiply-add, no contraction, no reassociation).
+#pragma once
+#include <stdint.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TS_F32 = 0, TS_F16 = 1, TS_BF16 = 2 };
+
+// The fields of ggml_tensor that a kernel reads. The layout is that of ggml 0.20 to 0.25; ts_check_tensor verifies it.
+struct ts_tensor {
+    int32_t type; void *buffer;
+    int64_t ne[4]; size_t nb[4];
+    int32_t op; int32_t op_params[16]; int32_t flags;
+    struct ts_tensor *src[10]; struct ts_tensor *view_src; size_t view_offs;
+    void *data; char name[64]; void *extra; char padding[8];
+};
+
+// The batch of the step: one per compiled graph, at a fixed address; pointers and counts are rewritten before each replay.
+struct ts_batch {
+    int32_t rows, sequences, wanted, reserved;
+    const int32_t *pos;        // [rows]
+    const int32_t *seq;        // [rows], -1 = padding
+    const int32_t *slot_out;   // [rows]
+    const int32_t *first_row;  // [sequences]
+    const int32_t *start;      // [sequences]
+    const int32_t *length;     // [sequences]
+    const int32_t *tail_slot;  // [sequences]
+    const int32_t *slot_in;    // [sequences]
+};
+
+// One paged store. Row r of sequence s lies in block table[s*table_capacity + r/block_rows], at r%block_rows.
+struct ts_paged {
+    void *base; int32_t type; int32_t block_rows;
+    int64_t width; int64_t table_capacity;
+    const int32_t *table;
+};
+
+// store: src[0] = x f32 [w, N]; at = NULL: row pos of the row's sequence; else at [N][2] = (batch row, index), -1 skips.
+struct ts_store { struct ts_batch *batch; struct ts_paged *paged; const int32_t *at; };
+
+// One source of attend. key/value: paged stores, or NULL with key_src/value_src = index into dst->src of a batch tensor.
+struct ts_source {
+    struct ts_paged *key, *value;      // value NULL and value_src < 0: the value is the key row cut to value_dim
+    int32_t key_src, value_src;        // -1: not a batch tensor
+    int32_t kv_heads, value_dim;
+    const int32_t *range;              // [rows][2]; NULL with range_src >= 0: read dst->src[range_src]
+    int32_t range_src, select_src;     // select_src >= 0: dst->src[select_src] is int32 [k, rows]
+    int32_t select_k, group;
+};
+
+// attend: src[0] = q f32 [D*H, rows] (contiguous), dst f32 [Dv*H, rows]; sinks_src >= 0: dst->src[sinks_src] f32 [H].
+struct ts_attend {
+    struct ts_batch *batch;
+    int32_t heads, head_dim, value_dim, sources;
+    float scale, softcap;
+    int32_t sinks_src, reserved;
+    struct ts_source source[4];
+};
+
+// rope: src[0] = x f32 [D, H, rows], src[1] = angles f32 [2, d/2, rows]; dst same shape as x.
+struct ts_rope { int32_t dims, offset, neox, inverse; };
+
+// conv: src[0] = x f32 [C, rows], src[1] = weight f32 [K, C], src[2] = bias f32 [C] or absent; ring [tails][ring_rows][C].
+struct ts_conv { struct ts_batch *batch; float *ring; int32_t ring_rows, taps, dilation, has_bias; };
+
+// scan: src = q [Dk*Hk, rows], k, v [Dv*H, rows], g [H or H*Dk, rows], beta [H, rows]; state [slots][H][Dk][Dv] f32.
+struct ts_scan {
+    struct ts_batch *batch; float *state;
+    int32_t heads, key_heads, key_dim, value_dim;
+    int32_t delta, tile, gate_per_channel, reserved;
+};
+
+// top_k: src[0] = x f32 [N, rows]; dst int32 [k, rows].
+struct ts_topk { int32_t k, reserved; };
+
+// gelu: kind 0 tanh, 1 erf. act: src[0] = x. glu: src[0] = gate, src[1] = up, both contiguous of the same shape.
+struct ts_gelu { int32_t kind, gated; float limit; int32_t reserved; };
+
+typedef void (*ts_kernel)(struct ts_tensor *dst, int ith, int nth, void *userdata);
+
+struct ts_kernels {
+    const char *isa;           // "avx512", "avx2" or "portable"
+    ts_kernel store, attend, rope, conv, scan, top_k, gelu;
+};
+
+// The kernels for an instruction set by name, or the best this CPU runs with name = NULL. NULL if it cannot run here.
+const struct ts_kernels *ts_select(const char *name);
+int32_t ts_abi_version(void);
+
+#ifdef __cplusplus
+}
+#endif
