@@ -1,0 +1,85 @@
+"""TensorSharp: run language models from GGUF files, with plugins for families, devices, drafters and cache formats.
+
+The names below are imported on first use, so that ``import tensorsharp`` stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensorsharp.engine.engine import Engine
+    from tensorsharp.errors import (
+        BackendError,
+        CapacityError,
+        ConfigError,
+        ModelError,
+        PluginError,
+        RequestError,
+        TemplateError,
+        TensorSharpError,
+        UnsupportedError,
+    )
+    from tensorsharp.llm import LLM, load
+    from tensorsharp.plugin import API_VERSION, PluginSpec
+    from tensorsharp.registry import Registry
+    from tensorsharp.types import Finished, GenerationRequest, SamplingParams, Timings, TokenEvent, TokenLogprob, Usage
+
+    __version__: str
+
+__all__ = [
+    "API_VERSION",
+    "LLM",
+    "BackendError",
+    "CapacityError",
+    "ConfigError",
+    "Engine",
+    "Finished",
+    "GenerationRequest",
+    "ModelError",
+    "PluginError",
+    "PluginSpec",
+    "Registry",
+    "RequestError",
+    "SamplingParams",
+    "TemplateError",
+    "TensorSharpError",
+    "Timings",
+    "TokenEvent",
+    "TokenLogprob",
+    "UnsupportedError",
+    "Usage",
+    "__version__",
+    "load",
+]
+
+_HOME = {
+    "API_VERSION": "plugin",
+    "Engine": "engine.engine",
+    "Finished": "types",
+    "GenerationRequest": "types",
+    "LLM": "llm",
+    "PluginSpec": "plugin",
+    "Registry": "registry",
+    "SamplingParams": "types",
+    "Timings": "types",
+    "TokenEvent": "types",
+    "TokenLogprob": "types",
+    "Usage": "types",
+    "load": "llm",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tensorsharp-core")
+    if name not in __all__:
+        raise AttributeError(f"module 'tensorsharp' has no attribute {name!r}")
+    return getattr(import_module(f"tensorsharp.{_HOME.get(name, 'errors')}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
