@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import Layout
@@ -163,5 +162,3 @@ class Backend(Protocol):
     def compile(self, model: IBatchedPagedModel, weights: Weights, state: StateStore) -> Runner: ...
 
     def close(self) -> None: ...
-
-

@@ -83,6 +83,8 @@ class Batch:
             slot_out=grow(self.slot_out, r, -1),
             wanted=grow(self.wanted, w, 0),
             rope_pos=None if self.rope_pos is None else grow(self.rope_pos, r, 0),
-            rows_in=None if self.rows_in is None else np.concatenate([self.rows_in, np.zeros((r, self.rows_in.shape[1]), np.float32)]),
+            rows_in=None
+            if self.rows_in is None
+            else np.concatenate([self.rows_in, np.zeros((r, self.rows_in.shape[1]), np.float32)]),
             previous=grow(self.previous, r, -1),
         )

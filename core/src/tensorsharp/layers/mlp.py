@@ -1,0 +1,30 @@
+"""Feed-forward blocks: gated, plain."""
+
+from __future__ import annotations
+
+from tensorsharp.inputs import Tensor
+from tensorsharp.layers.linear import project
+from tensorsharp.layers.tensors import Expected
+from tensorsharp.ops import Activation, GatedKind, Ops
+
+
+def gated_mlp_tensors(layer: int, width: int, hidden: int) -> list[Expected]:
+    """The tensors that `gated_mlp` reads; biases are optional."""
+    b = f"blk.{layer}."
+    found = []
+    for name, shape in (("ffn_gate", (hidden, width)), ("ffn_up", (hidden, width)), ("ffn_down", (width, hidden))):
+        found.append(Expected(f"{b}{name}.weight", shape))
+        found.append(Expected(f"{b}{name}.bias", shape[:1], optional=True))
+    return found
+
+
+def gated_mlp(ops: Ops, x: Tensor, layer: int, kind: GatedKind) -> Tensor:
+    """x [R, width] -> down(kind(gate x) * up x)."""
+    b = f"blk.{layer}."
+    return project(ops, ops.glu(project(ops, x, f"{b}ffn_gate"), project(ops, x, f"{b}ffn_up"), kind), f"{b}ffn_down")
+
+
+def plain_mlp(ops: Ops, x: Tensor, layer: int, kind: Activation) -> Tensor:
+    """x [R, width] -> down(act(up x))."""
+    b = f"blk.{layer}."
+    return project(ops, ops.act(project(ops, x, f"{b}ffn_up"), kind), f"{b}ffn_down")
