@@ -73,9 +73,12 @@ _HOME = {
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("tensorsharp-core")
+        try:
+            return version("tensorsharp-core")
+        except PackageNotFoundError:  # imported from a source tree that nobody installed
+            return "unknown"
     if name not in __all__:
         raise AttributeError(f"module 'tensorsharp' has no attribute {name!r}")
     return getattr(import_module(f"tensorsharp.{_HOME.get(name, 'errors')}"), name)

