@@ -1,0 +1,176 @@
+"""The engine: many requests, one model, one worker thread that owns it."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from tensorsharp.engine.checks import check_ids, check_prompt, check_request
+from tensorsharp.engine.core import EngineCore
+from tensorsharp.engine.handle import RequestHandle
+from tensorsharp.engine.sampler import Sampler
+from tensorsharp.engine.seats import Seats
+from tensorsharp.engine.sequence import Sequence
+from tensorsharp.errors import BackendError, ConfigError, TensorSharpError
+from tensorsharp.protocols.backend import Runner, StateStore
+from tensorsharp.protocols.batch import F32
+from tensorsharp.protocols.model import IBatchedPagedModel
+from tensorsharp.types import GenerationRequest, SamplingParams
+
+_COLLECTED_ELEMENTS = 1 << 24
+"""Most logits (float32 elements) that one step of an evaluation asks for: 64 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """context: positions of a sequence, prompt and reply. step_tokens: most rows of a step. chunk_tokens: most rows of
+    one prompt in a step. history: previous tokens that each row carries, for models that look at them."""
+
+    context: int
+    step_tokens: int = 512
+    chunk_tokens: int = 512
+    history: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("context", 2), ("step_tokens", 1), ("chunk_tokens", 1), ("history", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected at least {least}.")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters since the start, and what is in use now. blocks: block group -> (used, total).
+
+    fallbacks: op name -> how many times it ran through the reference on the host.
+    """
+
+    running: int
+    waiting: int
+    steps: int
+    tokens_computed: int
+    tokens_generated: int
+    preemptions: int
+    blocks: Mapping[int | None, tuple[int, int]] = field(default_factory=dict)
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+
+
+class Engine:
+    """Runs requests on a compiled model. Owns `runner` and `store` and closes them.
+
+    Thread-safe. ConfigError or CapacityError if configuration and store do not fit together.
+    """
+
+    def __init__(self, model: IBatchedPagedModel, runner: Runner, store: StateStore, config: EngineConfig) -> None:
+        if store.sizes.sequences > config.step_tokens:
+            raise ConfigError(
+                f"step_tokens is {config.step_tokens}; expected at least one row for each of {store.sizes.sequences} sequences."
+            )
+        self._rows = min(config.chunk_tokens, config.step_tokens)
+        self._vocab = model.vocab_size
+        self._runner = runner
+        self._store = store
+        seats = Seats(store.layout, store.sizes, config.context, self._rows)
+        self._core = EngineCore(runner, seats, step_tokens=config.step_tokens, history=config.history)
+        self._numbers = itertools.count(1)
+        self._inbox: list[Sequence] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._worker = threading.Thread(target=self._work, name="tensorsharp-engine", daemon=True)
+        self._worker.start()
+
+    @property
+    def limit(self) -> int:
+        """Positions that a sequence may have: the context, or what the blocks can hold if that is less."""
+        return self._core.seats.limit
+
+    def check(self, request: GenerationRequest) -> None:
+        """RequestError if `submit` would refuse the request."""
+        check_request(request, self._vocab, self.limit)
+
+    def submit(self, request: GenerationRequest) -> RequestHandle:
+        """Queue a request. RequestError if it is malformed or can never fit."""
+        self.check(request)
+        seed = secrets.randbits(63) if request.params.seed is None else request.params.seed
+        return self._start(request, Sampler(request.params, seed), limit=self.limit, rows=self._rows)
+
+    def logits(self, ids: list[int] | tuple[int, ...]) -> F32:
+        """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]. Waits for its turn."""
+        check_prompt(len(ids), self.limit, reply=0)
+        check_ids(ids, self._vocab, "ids")
+        out = np.empty((len(ids), self._vocab), np.float32)
+        rows = max(1, min(self._rows, _COLLECTED_ELEMENTS // self._vocab))
+        request = GenerationRequest(tuple(ids))
+        handle = self._start(request, Sampler(SamplingParams(), 0), limit=len(ids), rows=rows, collect=out)
+        try:
+            finished = handle.result()
+        finally:
+            handle.cancel()
+        if finished.reason != "length":
+            raise BackendError(finished.error or f"The evaluation was ended: {finished.reason}.")
+        return out
+
+    def stats(self) -> EngineStats:
+        core = self._core
+        return EngineStats(
+            running=len(core.scheduler.running),
+            waiting=len(core.scheduler.waiting) + len(self._inbox),
+            steps=core.steps,
+            tokens_computed=core.tokens_computed,
+            tokens_generated=core.tokens_generated,
+            preemptions=core.scheduler.preemptions,
+            blocks={group: (pool.used, pool.total) for group, pool in core.seats.pools.items()},
+            fallbacks=dict(core.fallbacks),
+        )
+
+    def close(self) -> None:
+        """End every request as cancelled, stop the worker, free the state. Idempotent."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._worker.join()
+        self._runner.close()
+        self._store.free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _start(
+        self, request: GenerationRequest, sampler: Sampler, *, limit: int, rows: int, collect: F32 | None = None
+    ) -> RequestHandle:
+        handle = RequestHandle(request.id or f"request-{next(self._numbers)}", sampler.seed)
+        sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect)
+        with self._changed:
+            if self._closed:
+                raise TensorSharpError("The engine is closed.", hint="Load the model again.")
+            self._inbox.append(sequence)
+            self._changed.notify_all()
+        return handle
+
+    def _work(self) -> None:
+        while self._receive():
+            try:
+                self._core.step()
+            except Exception as error:  # a fault of the engine itself must not leave callers waiting
+                self._core.end_all("error", f"The engine failed: {type(error).__name__}: {error}")
+        self._core.end_all("cancelled")
+
+    def _receive(self) -> bool:
+        """Take new sequences in; waits while there is nothing to do. False once the engine is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._inbox or self._core.busy)
+            for sequence in self._inbox:
+                self._core.add(sequence)
+            self._inbox.clear()
+            return not self._closed

@@ -1,0 +1,153 @@
+"""How a row of logits becomes a token: a pure function of (row, tokens before it, parameters, seed, position).
+
+Order: penalties and bias, mask, temperature, top-k, top-p, min-p, keyed draw. Everything is float64 from the float32
+logits. Candidates are ordered by value descending, then id ascending, and sums run in that order. The draw is
+Gumbel-max: the survivor with the largest value + gumbel(u(seed, position, id)) is an exact sample of the softmax.
+Shortcuts are taken only where they give the same token for certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorsharp.engine.exactmath import F64, exp, log, running_sum, total
+from tensorsharp.engine.keyed import GUMBEL_BOUND, can_reach, gumbel, uniforms
+from tensorsharp.engine.penalties import Adjustment
+from tensorsharp.engine.ranking import at_least_kth, descending, largest
+from tensorsharp.errors import BackendError
+from tensorsharp.protocols.batch import F32, I32
+from tensorsharp.types import SamplingParams, TokenLogprob
+
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_COLDEST = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A token, with its log-probability and the alternatives if the request asked for them."""
+
+    token: int
+    logprob: float | None = None
+    top: tuple[TokenLogprob, ...] = ()
+
+
+class Sampler:
+    """The choices of one request. seed: 0 .. 2^63-1."""
+
+    def __init__(self, params: SamplingParams, seed: int) -> None:
+        self.seed = seed
+        self._params = params
+        self._adjustment = Adjustment(params)
+        self._min_p = float(log(np.array([params.min_p]))[0]) if params.min_p > 0.0 else -np.inf
+
+    def choose(self, row: F32, history: I32, position: int, mask: Mask | None = None) -> Choice:
+        """The token at absolute `position`.
+
+        row [vocab]: raw logits. history: the tokens before. mask [vocab]: False where a token is not allowed.
+        BackendError if a logit is NaN or +inf, or nothing can be chosen.
+        """
+        allowed = row if mask is None else np.where(mask, row, np.float32(-np.inf))
+        if self._params.temperature == 0.0:
+            token = self._greedy(allowed, history, position)
+        else:
+            token = self._draw(allowed, history, position)
+        if self._params.logprobs is None:
+            return Choice(token)
+        return Choice(token, *log_probabilities(row, token, self._params.logprobs))
+
+    def _greedy(self, row: F32, history: I32, position: int) -> int:
+        best = int(row.argmax())
+        _require_finite(row[best], best, position)
+        if not self._adjustment.active:
+            return best
+        touched, adjusted = self._adjustment.apply(row, history)
+        rest = row.copy()
+        rest[touched] = -np.inf
+        best = int(rest.argmax())
+        ids = np.append(touched, best)
+        values = np.append(adjusted, np.float64(rest[best]))
+        _require_choice(values, position)
+        return int(ids[values == values.max()].min())
+
+    def _draw(self, row: F32, history: I32, position: int) -> int:
+        ids, values = self._candidates(row, history, position)
+        values = values / max(self._params.temperature, _COLDEST)
+        ids, values = self._filter(ids, values)
+        return draw(ids, values, self.seed, position)
+
+    def _candidates(self, row: F32, history: I32, position: int) -> tuple[Ids, F64]:
+        """Every token that top-k may keep, ids ascending, and their values before temperature."""
+        k = self._params.top_k or len(row)
+        best = int(row.argmax())
+        _require_finite(row[best], best, position)
+        if not self._adjustment.active:
+            ids = at_least_kth(row, k)
+            return ids, row[ids].astype(np.float64)
+        touched, adjusted = self._adjustment.apply(row, history)
+        rest = row.copy()
+        rest[touched] = -np.inf
+        ids = np.union1d(at_least_kth(rest, k), touched)
+        values = row[ids].astype(np.float64)
+        values[np.searchsorted(ids, touched)] = adjusted
+        _require_choice(values, position)
+        return ids, values
+
+    def _filter(self, ids: Ids, values: F64) -> tuple[Ids, F64]:
+        params = self._params
+        if (0 < params.top_k < len(ids)) or params.top_p < 1.0:
+            order = descending(values)
+            if params.top_k:
+                order = order[: params.top_k]
+            ids, values = ids[order], values[order]
+        if params.top_p < 1.0:
+            cumulative = running_sum(exp(values - values[0]))
+            keep = int(np.count_nonzero(cumulative < params.top_p * cumulative[-1])) + 1
+            ids, values = ids[:keep], values[:keep]
+        if params.min_p > 0.0:
+            kept = values >= values.max() + self._min_p
+            ids, values = ids[kept], values[kept]
+        return ids, values
+
+
+def draw(ids: Ids, values: F64, seed: int, position: int) -> int:
+    """The keyed draw over candidates in any order; equal scores: the larger value, then the lower id."""
+    leader = int(values.argmax())
+    lead = float(values[leader]) + float(gumbel(uniforms(seed, position, ids[leader : leader + 1]))[0])
+    near = values + GUMBEL_BOUND >= lead
+    ids, values = ids[near], values[near]
+    u = uniforms(seed, position, ids)
+    # the leader itself needs exactly its own draw, which rounding must not exclude
+    alive = can_reach((lead - values) - 2.0**-20, u)
+    ids, values = ids[alive], values[alive]
+    score = values + gumbel(u[alive])
+    ties = np.flatnonzero(score == score.max())
+    return int(ids[ties[np.lexsort((ids[ties], -values[ties]))[0]]])
+
+
+def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[TokenLogprob, ...]]:
+    """log softmax of the raw row at `token` and at the `top` likeliest; summed in id order, rounded to float32."""
+    raised = row.astype(np.float64)
+    raised -= raised.max()
+    lowered = float(log(np.array([total(exp(raised))]))[0])
+
+    def at(index: int) -> float:
+        return float(np.float32(raised[index] - lowered))
+
+    likeliest = largest(row, top).tolist() if top else []
+    return at(token), tuple(TokenLogprob(i, at(i)) for i in likeliest)
+
+
+def _require_finite(value: np.float32, token: int, position: int) -> None:
+    if not np.isfinite(value):
+        raise BackendError(f"The model gave no usable logits for position {position}: the largest, of token {token}, is {value}.")
+
+
+def _require_choice(values: F64, position: int) -> None:
+    best = values.max()
+    if not np.isfinite(best):
+        raise BackendError(f"No token can be chosen at position {position}: after penalties and bias the best value is {best}.")

@@ -1,0 +1,117 @@
+"""A request while it runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import numpy as np
+
+from tensorsharp.engine.sampler import Sampler
+from tensorsharp.engine.seats import Seat
+from tensorsharp.protocols.batch import F32, I32
+from tensorsharp.types import Finished, FinishReason, GenerationRequest, Timings, TokenEvent, Usage
+
+
+class Sink(Protocol):
+    """Who is told what becomes of a sequence, on the thread that steps the engine, and may ask for its end from any.
+
+    ending: None, or the reason and the stop string with which the sequence shall end before its next token.
+    """
+
+    @property
+    def ending(self) -> tuple[FinishReason, str | None] | None: ...
+
+    def token(self, event: TokenEvent) -> None: ...
+
+    def finish(self, finished: Finished) -> None: ...
+
+
+class Clock:
+    """When a sequence was submitted, first computed, and gave its first and its latest token; seconds."""
+
+    __slots__ = ("first", "latest", "started", "submitted")
+
+    def __init__(self) -> None:
+        self.submitted = time.perf_counter()
+        self.started: float | None = None
+        self.first: float | None = None
+        self.latest: float | None = None
+
+    def token(self) -> None:
+        self.latest = time.perf_counter()
+        if self.first is None:
+            self.first = self.latest
+
+    def timings(self, prefilled: int, generated: int) -> Timings:
+        now = time.perf_counter()
+        if self.started is None:
+            return Timings(queue_s=now - self.submitted)
+        first = now if self.first is None else self.first
+        return Timings(
+            queue_s=self.started - self.submitted,
+            prefill_s=first - self.started,
+            prefill_tokens=prefilled,
+            decode_s=0.0 if self.latest is None else self.latest - first,
+            decode_tokens=max(0, generated - 1),
+        )
+
+
+class Sequence:
+    """Token ids, how many of them are computed, and where their state lies.
+
+    ids [limit] int32: prompt and reply; the first `length` are known, state exists for the first `computed`.
+    room: tokens that the reply may have at most. rows: most rows of it in one step. collect: [n, vocab] float32 that
+    takes the logits of every prompt row, for evaluation; None for a request that generates.
+    """
+
+    def __init__(
+        self, request: GenerationRequest, sampler: Sampler, sink: Sink, *, limit: int, rows: int, collect: F32 | None = None
+    ) -> None:
+        params = request.params
+        self.request = request
+        self.sampler = sampler
+        self.sink = sink
+        self.rows = rows
+        self.collect = collect
+        self.prompt = len(request.prompt_ids)
+        self.room = limit - self.prompt if params.max_tokens is None else min(params.max_tokens, limit - self.prompt)
+        self.ids: I32 = np.empty(self.prompt + self.room, np.int32)
+        self.ids[: self.prompt] = request.prompt_ids
+        self.length = self.prompt
+        self.computed = 0
+        self.prefilled = 0
+        self.preemptions = 0
+        self.seat: Seat | None = None
+        self.ends = frozenset(params.stop_token_ids) if params.ignore_eos else request.end_tokens.union(params.stop_token_ids)
+        self.clock = Clock()
+
+    @property
+    def pending(self) -> int:
+        """Known tokens without state."""
+        return self.length - self.computed
+
+    @property
+    def generated(self) -> int:
+        return self.length - self.prompt
+
+    def wanted(self, rows: int) -> int:
+        """How many of the next `rows` rows, counted from the last, need logits."""
+        if self.collect is not None:
+            return rows
+        return 1 if rows == self.pending else 0
+
+    def append(self, token: int) -> None:
+        self.ids[self.length] = token
+        self.length += 1
+        self.clock.token()
+
+    def finished(self, reason: FinishReason, *, error: str | None = None, stop: str | None = None) -> Finished:
+        return Finished(
+            reason=reason,
+            seed=self.sampler.seed,
+            usage=Usage(prompt=self.prompt, cached=0, completion=self.generated),
+            timings=self.clock.timings(self.prefilled, self.generated),
+            error=error,
+            stop=stop,
+        )

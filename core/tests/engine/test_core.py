@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fakes import VOCAB, Bench, alone, expected_logits, prompt, request, sizes
+
+from tensorsharp.engine.sampler import Sampler
+from tensorsharp.types import GenerationRequest
+
+
+def by_hand(asked: GenerationRequest) -> list[int]:
+    """The reply from the model's definition, without engine, state or batch."""
+    ids = list(asked.prompt_ids)
+    sampler = Sampler(asked.params, asked.params.seed or 0)
+    for _ in range(asked.params.max_tokens or 0):
+        ids.append(sampler.choose(expected_logits(ids)[-1], np.array(ids, np.int32), len(ids)).token)
+    return ids[len(asked.prompt_ids) :]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 100])
+def test_a_reply_is_what_the_model_defines(length: int, temperature: float) -> None:
+    asked = request(prompt(length), max_tokens=12, temperature=temperature)
+    assert alone(asked).tokens == by_hand(asked)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 32, 64])
+def test_chunk_sizes_change_nothing(chunk: int) -> None:
+    asked = request(prompt(150), max_tokens=40, temperature=0.7)
+    bench = Bench(chunk=chunk)
+    sink = bench.add(asked)
+    bench.drain()
+    assert sink.tokens == alone(asked).tokens
+
+
+def test_a_batch_changes_nothing() -> None:
+    asked = [request(prompt(5 + 17 * i, i), max_tokens=10 + i, seed=i, temperature=1.0) for i in range(12)]
+    bench = Bench(sizes(sequences=5), step=48)
+    sinks = [bench.add(r) for r in asked]
+    bench.drain()
+    assert max(b.sequences for b in bench.runner.batches) == 5
+    assert [s.tokens for s in sinks] == [alone(r).tokens for r in asked]
+
+
+def test_tiny_pools_preempt_and_drain() -> None:
+    asked = [request(prompt(30, i), max_tokens=100, seed=i, temperature=1.0) for i in range(6)]
+    bench = Bench(sizes(blocks=7, window_blocks=9, sequences=6), step=16)
+    sinks = [bench.add(r) for r in asked]
+    bench.drain()
+    assert bench.core.scheduler.preemptions > 0
+    assert [s.tokens for s in sinks] == [alone(r).tokens for r in asked]
+    assert VOCAB > 0
