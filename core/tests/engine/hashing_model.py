@@ -57,12 +57,8 @@ def recurrent_hash(tokens: Sequence[int]) -> int:
 
 def expected_logits(ids: Sequence[int]) -> F32:
     """[n, VOCAB] what the model gives after each token, without any state."""
-    return np.stack(
-        [
-            row_logits(ids[:n], ids[max(0, n - WINDOW) : n], ids[max(0, n - RING) : n], recurrent_hash(ids[:n]))
-            for n in range(1, len(ids) + 1)
-        ]
-    )
+    prefixes = [ids[:n] for n in range(1, len(ids) + 1)]
+    return np.stack([row_logits(p, p[-WINDOW:], p[-RING:], recurrent_hash(p)) for p in prefixes])
 
 
 class FakeStore:
