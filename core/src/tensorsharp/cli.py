@@ -7,7 +7,6 @@ work whatever a plugin does.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import traceback
 from dataclasses import dataclass
@@ -243,7 +242,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command; the exit code. Errors of this project become one sentence on stderr."""
+    """Run the command; the exit code. Errors of this project become one sentence on stderr.
+
+    Click itself ends the process quietly, with 1, where the reader of the output has left.
+    """
     verbosity = sum(a.count("v") for a in arguments if a.startswith("-v") and set(a[1:]) == {"v"}) + arguments.count("--verbose")
     try:
         result = tensorsharp.main(arguments, prog_name="tensorsharp", standalone_mode=False)
@@ -254,8 +256,4 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has left; what Python flushes at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return result if isinstance(result, int) else 0

@@ -160,8 +160,9 @@ class Registry:
         from difflib import get_close_matches
 
         installed = self.names(kind)
-        verb = "serves" if kind == "model" else "is called"
-        message = f"No {kind} plugin {verb} '{name}'."
+        message = {"model": f"No model plugin serves '{name}'.", "command": f"The command '{name}' is not installed."}.get(
+            kind, f"No {kind} plugin is called '{name}'."
+        )
         distribution = known.distribution(kind, name)
         close = [] if distribution else get_close_matches(name, {*installed, *known.names(kind)}, n=1)
         hint = f"Try: pip install {distribution}" if distribution else f"Installed: {', '.join(installed) or 'none'}."
