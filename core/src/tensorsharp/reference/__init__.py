@@ -1,0 +1,10 @@
+"""The numpy backend: the living definition of every operation and of every tensor type, chosen as ``reference``."""
+
+from tensorsharp.plugin import PluginSpec
+
+spec = PluginSpec(
+    target="tensorsharp.reference.backend:ReferenceBackend",
+    api=(1, 0),
+    summary="numpy, row by row: the definition that every other backend is compared with; slow",
+    capabilities=frozenset({"cpu", "bitwise", "experts", "select", "conv", "pool", "scan"}),
+)
