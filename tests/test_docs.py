@@ -1,0 +1,63 @@
+"""The documentation names everything that people can call, set or implement, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tensorsharp import config, hooks
+from tensorsharp.plugin import GROUPS
+from tensorsharp.registry import DISABLE_VARIABLE
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("name", hooks.NAMES)
+def test_every_hook_is_documented_with_its_arguments(name: str) -> None:
+    arguments = [a for a in inspect.signature(getattr(hooks.Specifications, name)).parameters if a != "self"]
+    assert f"`{name}({', '.join(arguments)})`" in TEXT
+
+
+def protocols() -> list[str]:
+    """Names of the contracts that a plugin implements or is handed."""
+    modules = [path.stem for path in (ROOT / "core/src/tensorsharp/protocols").glob("[a-z]*.py")]
+    found = [(name, value) for m in modules for name, value in vars(import_module(f"tensorsharp.protocols.{m}")).items()]
+    return sorted(
+        {name for name, value in found if inspect.isclass(value) and getattr(value, "_is_protocol", False)} - {"Protocol"}
+    )
+
+
+@pytest.mark.parametrize("name", [*protocols(), "Ops", "PluginSpec"])
+def test_every_contract_is_documented(name: str) -> None:
+    assert f"`{name}`" in TEXT
+
+
+@pytest.mark.parametrize("name", GROUPS.values())
+def test_every_entry_point_group_is_documented(name: str) -> None:
+    assert f"`{name}`" in TEXT
+
+
+@pytest.mark.parametrize("name", config.Settings.model_fields)
+def test_every_setting_is_documented_with_what_it_expects(name: str) -> None:
+    expected = config.Settings.model_fields[name].description
+    assert f"| `{name.replace('_', '-')}` | {expected} |" in TEXT
+
+
+@pytest.mark.parametrize("name", [config.CONFIG_VARIABLE, DISABLE_VARIABLE])
+def test_every_variable_is_documented(name: str) -> None:
+    assert f"`{name}`" in TEXT
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("plugins/*/*/README.md")], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_links_lead_to_files(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [target for target in LINK.findall(text) if not (page.parent / target).exists()] == []
