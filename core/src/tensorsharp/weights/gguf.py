@@ -24,7 +24,7 @@ def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
 
     Raises ModelError with one sentence that names the file and the key or tensor for everything that is wrong with it.
     """
-    return GGUFFile(read_all_shards(os.fspath(path)))
+    return GGUFFile(read_all_shards(os.fsdecode(path)))
 
 
 class GGUFFile:

@@ -11,13 +11,14 @@ Every count and length is held against the bytes that are left before anything i
 from __future__ import annotations
 
 import mmap
+import os
+import stat
 import struct
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from math import prod
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -33,6 +34,7 @@ MetadataValue = bool | int | float | str | npt.NDArray[np.generic] | StringArray
 MAX_DIMS = 4
 MAX_NAME_BYTES = 65535
 DEFAULT_ALIGNMENT = 32
+DAMAGED = "The file is cut short or damaged: download it again."
 _SMALLEST_KEY = 8 + 4 + 1
 _SMALLEST_TENSOR = 8 + 4 + 4 + 8
 _U32 = struct.Struct("<I")
@@ -101,12 +103,14 @@ def read_shard(path: str, index: int) -> Shard:
 
 
 def _map(path: str) -> mmap.mmap:
-    if Path(path).is_dir():
-        raise ModelError(f"{path} is a folder; expected a .gguf file.")
     try:
+        mode = os.stat(path).st_mode
+        # Opening a pipe would wait for a writer, and a device has no size.
+        if not stat.S_ISREG(mode):
+            raise ModelError(f"{path} is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}; expected a .gguf file.")
         with open(path, "rb") as file:
-            if file.seek(0, 2) == 0:
-                raise ModelError(f"{path} is empty; expected a GGUF file.", hint="Download the file again.")
+            if file.seek(0, os.SEEK_END) == 0:
+                raise ModelError(f"{path} is empty; expected a GGUF file.", hint=DAMAGED)
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist; expected a .gguf file.") from None
@@ -145,7 +149,7 @@ class _Parser:
         if count > self.size - self.pos:
             self._fail(
                 f"{what} at byte {self.pos} needs {count} bytes, but the file ends after {self.size - self.pos} more.",
-                hint="The file is cut short or damaged: download it again.",
+                hint=DAMAGED,
             )
 
     def _u32(self, what: str) -> int:
@@ -200,7 +204,7 @@ class _Parser:
         if count * smallest > self.size - self.pos:
             self._fail(
                 f"claims {count} {what}, which cannot fit in the {self.size - self.pos} bytes that follow.",
-                hint="The file is cut short or damaged: download it again.",
+                hint=DAMAGED,
             )
         return count
 
@@ -240,15 +244,17 @@ class _Parser:
             return KVItem(key, "[str]", self._strings(count, what))
         scalar = self._scalar(kind, key)
         self._need(count * scalar.dtype.itemsize, f"{what} ({count} elements)")
-        # frombuffer takes no offset at the very end of the map, where an empty last array may stand.
         values = self.data[self.pos : self.pos + count * scalar.dtype.itemsize].view(scalar.dtype)
         self.pos += count * scalar.dtype.itemsize
-        return KVItem(key, f"[{scalar.name}]", values != 0 if kind == _BOOL else values)
+        if kind == _BOOL:
+            values = values != 0
+            values.setflags(write=False)
+        return KVItem(key, f"[{scalar.name}]", values)
 
     def _strings(self, count: int, what: str) -> StringArray:
         self._need(count * 8, f"{what} ({count} strings)")
         first = pos = self.pos
-        starts = array("q")
+        starts: array[int] = array("q")
         # The loop that opening a 262k vocabulary spends its time in: no method of self, no check but the unpacking's own.
         unpack, data, append = _U64.unpack_from, self.mapped, starts.append
         try:
@@ -257,11 +263,10 @@ class _Parser:
                 pos += 8
                 append(pos)
                 pos += length
-        except (struct.error, IndexError, OverflowError):
-            pos = self.size + 1
-        if pos > self.size:
-            number = max(len(starts) - 1, 0)
-            self._fail(f"{what}: string {number} of {count} reaches past the end of the file.", "Download the file again.")
+        except (struct.error, OverflowError):
+            pass  # The position left the file; what was read so far tells where.
+        if len(starts) < count or pos > self.size:
+            self._fail(f"{what}: the file ends within string {len(starts) - (pos > self.size)} of {count}.", DAMAGED)
         self.pos = pos
         begin = np.frombuffer(starts, dtype=np.int64) - first
         end = np.append(begin[1:] - 8, pos - first) if count else begin
@@ -319,7 +324,7 @@ class _Parser:
         if offset + info.nbytes > self.size:
             self._fail(
                 f"{what} needs bytes {offset} to {offset + info.nbytes}, but the file has {self.size}.",
-                hint="The file is cut short or damaged: download it again.",
+                hint=DAMAGED,
             )
         return TensorInfo(info.name, info.shape, info.type_id, info.type_name, info.nbytes, shard, offset)
 

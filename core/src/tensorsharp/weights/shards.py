@@ -51,10 +51,9 @@ def _shard_paths(given: Shard, count: int) -> list[str]:
     paths = [f"{match['prefix']}-{index:05d}-of-{count:05d}.gguf" for index in range(1, count + 1)]
     missing = [name for name in paths if not os.path.exists(name)]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        which = f"1 is missing: {missing[0]}" if len(missing) == 1 else f"{len(missing)} are missing, the first {missing[0]}"
         raise ModelError(
-            f"{given.path} is one of {count} files; {missing[0]}{more} missing.",
-            hint="Download all files of the model into one folder.",
+            f"{given.path} is one of {count} files, of which {which}.", hint="Download all files of the model into one folder."
         )
     return paths
 
