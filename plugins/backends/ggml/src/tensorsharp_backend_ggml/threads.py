@@ -1,0 +1,49 @@
+"""How many threads, and the pool that keeps them between steps."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from tensorsharp_backend_ggml.binding import MAX_THREADS, Ggml, ThreadpoolParams
+
+TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def usable_cores(topology: Path = TOPOLOGY) -> int:
+    """Physical cores this process may run on; logical ones where the system does not tell them apart."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    cores = {_core(topology / f"cpu{cpu}" / "topology", cpu) for cpu in os.sched_getaffinity(0)}
+    return min(len(cores), MAX_THREADS)
+
+
+def _core(folder: Path, cpu: int) -> tuple[str, str]:
+    try:
+        return (folder / "physical_package_id").read_text("ascii"), (folder / "core_id").read_text("ascii")
+    except OSError:
+        return "cpu", str(cpu)
+
+
+class Threads:
+    """A ggml CPU backend instance with threads of its own, which sleep between steps."""
+
+    def __init__(self, ggml: Ggml, count: int) -> None:
+        self._ggml = ggml
+        params = ThreadpoolParams()
+        ggml.threadpool_params_init(ctypes.byref(params), count)
+        params.poll = 0  # a thread without work sleeps at once: other programs and our own sampling need the core
+        self._pool: int | None = ggml.threadpool_new(ctypes.byref(params))
+        self.backend: int | None = ggml.backend_cpu_init()
+        ggml.backend_cpu_set_n_threads(self.backend, count)
+        ggml.backend_cpu_set_threadpool(self.backend, self._pool)
+
+    def close(self) -> None:
+        """End the threads. Idempotent."""
+        if self.backend:
+            self._ggml.backend_free(self.backend)
+            self.backend = None
+        if self._pool:
+            self._ggml.threadpool_free(self._pool)
+            self._pool = None
