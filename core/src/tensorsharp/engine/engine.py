@@ -24,6 +24,9 @@ from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.types import GenerationRequest, SamplingParams
 
+STEP_TOKENS = 512
+"""Rows of a step, and of one prompt in it, unless configured otherwise."""
+
 _COLLECTED_ELEMENTS = 1 << 24
 """Most logits (float32 elements) that one step of an evaluation asks for: 64 MiB."""
 
@@ -34,8 +37,8 @@ class EngineConfig:
     one prompt in a step. history: previous tokens that each row carries, for models that look at them."""
 
     context: int
-    step_tokens: int = 512
-    chunk_tokens: int = 512
+    step_tokens: int = STEP_TOKENS
+    chunk_tokens: int = STEP_TOKENS
     history: int = 0
 
     def __post_init__(self) -> None:

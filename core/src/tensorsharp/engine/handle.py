@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from typing import cast
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
 from tensorsharp.types import Finished, FinishReason, TokenEvent
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class RequestHandle:
     """One request. Iterate it (`for` or `async for`) for its tokens; iteration ends with the request.
 
-    A request that fails ends its iteration too: `result()` says how it ended. One consumer at a time.
+    A request that fails ends its iteration too: `result()` says how it ended. Each token is given out once.
     """
 
     def __init__(self, id: str, seed: int) -> None:
@@ -24,11 +27,12 @@ class RequestHandle:
         self._events: deque[TokenEvent] = deque()
         self._finished: Finished | None = None
         self._changed = threading.Condition()
-        self._wakers: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._wakers: list[Callable[[], object]] = []
 
     def cancel(self, reason: FinishReason = "cancelled", stop: str | None = None) -> None:
         """End the request before its next token, with `reason`; nothing happens if it has ended. From any thread."""
-        self.ending = (reason, stop)
+        if self.ending is None:
+            self.ending = (reason, stop)
 
     @property
     def done(self) -> bool:
@@ -37,9 +41,10 @@ class RequestHandle:
     def result(self, timeout: float | None = None) -> Finished:
         """Wait for the end, whether or not the tokens were read. TimeoutError after `timeout` seconds."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._finished is not None, timeout):
+            self._changed.wait_for(lambda: self.done, timeout)
+            if self._finished is None:
                 raise TimeoutError(f"request {self.id} has not ended after {timeout} s")
-            return cast("Finished", self._finished)
+            return self._finished
 
     async def wait(self) -> Finished:
         """`result()` for asyncio."""
@@ -50,29 +55,28 @@ class RequestHandle:
                 woken = self._waker()
             await woken.wait()
 
-    def __iter__(self) -> Iterator[TokenEvent]:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._events or self._finished is not None)
-                if not self._events:
-                    return
-                event = self._events.popleft()
-            yield event
+    def __iter__(self) -> Self:
+        return self
 
-    async def __aiter__(self) -> AsyncIterator[TokenEvent]:
+    def __next__(self) -> TokenEvent:
+        with self._changed:
+            self._changed.wait_for(lambda: self._events or self.done)
+            if not self._events:
+                raise StopIteration
+            return self._events.popleft()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> TokenEvent:
         while True:
-            event, woken = None, None
             with self._changed:
                 if self._events:
-                    event = self._events.popleft()
-                elif self._finished is not None:
-                    return
-                else:
-                    woken = self._waker()
-            if event is not None:
-                yield event
-            elif woken is not None:
-                await woken.wait()
+                    return self._events.popleft()
+                if self.done:
+                    raise StopAsyncIteration
+                woken = self._waker()
+            await woken.wait()
 
     def token(self, event: TokenEvent) -> None:
         """For the engine: a token was made."""
@@ -87,15 +91,17 @@ class RequestHandle:
             self._wake()
 
     def _waker(self) -> asyncio.Event:
-        woken = asyncio.Event()
-        self._wakers.append((asyncio.get_running_loop(), woken))
+        import asyncio  # costs as much as all the rest of the engine; only those who use it pay
+
+        woken, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._wakers.append(partial(loop.call_soon_threadsafe, woken.set))
         return woken
 
     def _wake(self) -> None:
         self._changed.notify_all()
         wakers, self._wakers = self._wakers, []
-        for loop, woken in wakers:
+        for wake in wakers:
             try:
-                loop.call_soon_threadsafe(woken.set)
-            except RuntimeError:  # that loop was closed while its task waited; nobody is left to tell
+                wake()
+            except RuntimeError:  # that loop was closed while its task waited: nobody is left to tell
                 continue

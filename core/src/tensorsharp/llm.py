@@ -1,0 +1,294 @@
+"""Load a model file and talk to it: the library's front door."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, fields
+from os import PathLike, fspath
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from tensorsharp.engine.engine import STEP_TOKENS, Engine, EngineConfig, EngineStats
+from tensorsharp.engine.sizing import plan_state
+from tensorsharp.engine.stream import TextStream
+from tensorsharp.errors import CapacityError, ConfigError, RequestError, UnsupportedError
+from tensorsharp.generation import Generation, Reply
+from tensorsharp.protocols.backend import Backend, BackendOptions
+from tensorsharp.protocols.batch import F32
+from tensorsharp.protocols.file import ModelFile
+from tensorsharp.protocols.layout import FORMAT_BYTES, Format
+from tensorsharp.protocols.model import IBatchedPagedModel
+from tensorsharp.protocols.tokenizer import Tokenizer
+from tensorsharp.registry import Registry
+from tensorsharp.types import GenerationRequest, SamplingParams
+from tensorsharp.weights.gguf import open_gguf
+
+if TYPE_CHECKING:
+    from tensorsharp.text.template import ChatTemplate
+
+__all__ = ["LLM", "Generation", "Reply", "load"]
+
+Progress = Callable[[str, float], None]
+"""(stage, fraction done): the stages are "open", "weights" and "tokenizer"."""
+Message = Mapping[str, Any]
+
+DEFAULT_CONTEXT = 8192
+TEMPLATE_KEY = "tokenizer.chat_template"
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    backend: str = "ggml",
+    device: str | None = None,
+    threads: int | None = None,
+    ctx_size: int | None = None,
+    kv_type: str = "f16",
+    parallel: int = 1,
+    progress: Progress | None = None,
+    backend_options: Mapping[str, str] | None = None,
+) -> LLM:
+    """Open a GGUF file and make it ready to run.
+
+    ctx_size: positions of one request, prompt and reply (None: the model's own, at most 8,192). kv_type: f16, bf16 or
+    f32. parallel: requests that run at the same time. backend_options: the backend's own flags. progress is called on
+    this thread. ModelError if the file is refused, PluginError if no plugin serves it, ConfigError for a value that
+    cannot be used, CapacityError with the numbers if memory does not suffice; nothing is left open then.
+    """
+    tell = progress or (lambda stage, fraction: None)
+    if kv_type not in FORMAT_BYTES:
+        raise ConfigError(f"kv_type is {kv_type!r}; expected one of {', '.join(FORMAT_BYTES)}.")
+    if parallel < 1:
+        raise ConfigError(f"parallel is {parallel}; expected at least 1.")
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        tell("open", 0.0)
+        file = stack.enter_context(open_gguf(fspath(path)))
+        tell("open", 1.0)
+        with ThreadPoolExecutor(1, "tensorsharp-tokenizer") as workers:
+            tokenizer = workers.submit(_load_tokenizer, file)
+            tell("weights", 0.0)
+            registry = Registry()
+            model = cast("IBatchedPagedModel", registry.load("model", file.architecture).from_file(file))
+            context = _context(ctx_size, model.context_length)
+            options = BackendOptions(device, threads, backend_options or {})
+            runs_on = cast("Backend", registry.load("backend", backend)(options))
+            stack.callback(runs_on.close)
+            engine = _engine(stack, file, model, runs_on, context, cast("Format", kv_type), parallel)
+            tell("weights", 1.0)
+            tell("tokenizer", 0.0)
+            ready = tokenizer.result()
+            tell("tokenizer", 1.0)
+        return LLM(file, model, runs_on, engine, ready, stack.pop_all(), load_s=time.perf_counter() - began)
+
+
+def _load_tokenizer(file: ModelFile) -> Tokenizer:
+    from tensorsharp.text.tokenizer import load_tokenizer
+
+    return load_tokenizer(file)
+
+
+def _context(asked: int | None, longest: int) -> int:
+    if asked is None:
+        return min(longest, DEFAULT_CONTEXT)
+    if not 2 <= asked <= longest:
+        raise ConfigError(f"ctx_size is {asked}; expected 2 to {longest}, the context that the model was made for.")
+    return asked
+
+
+def _engine(
+    stack: ExitStack, file: ModelFile, model: IBatchedPagedModel, backend: Backend, context: int, kv_type: Format, parallel: int
+) -> Engine:
+    """Plan the memory, then load the weights, allocate the state and start the engine; `stack` closes them."""
+    names = model.weights()
+    needed = sum(info.nbytes for name, info in file.tensors.items() if name in names)
+    available = backend.memory()[1]
+    if needed > available:
+        raise CapacityError(
+            f"{file.path}: the weights need {needed:,} bytes; {available:,} are available on {backend.device}.",
+            hint="Use a smaller quantisation of the model, or free some memory.",
+        )
+    config = EngineConfig(context=context, step_tokens=max(STEP_TOKENS, parallel))
+    layout = model.layout(kv_type)
+    rows = min(config.chunk_tokens, config.step_tokens)
+    sizes = plan_state(layout, context=context, sequences=parallel, rows=rows, available=available - needed)
+    weights = backend.load(file, names)
+    stack.callback(weights.close)
+    with ExitStack() as pending:
+        store = backend.state(layout, sizes)
+        pending.callback(store.free)
+        runner = backend.compile(model, weights, store)
+        pending.callback(runner.close)
+        engine = Engine(model, runner, store, config)
+        pending.pop_all()  # they are the engine's now
+    return stack.enter_context(engine)
+
+
+class LLM:
+    """A loaded model. Thread-safe: requests of several threads run together, `parallel` at a time.
+
+    Made by :func:`load`. Keyword arguments named `params` are the fields of
+    :class:`~tensorsharp.types.SamplingParams`; an unknown one or a bad value is a RequestError.
+    """
+
+    def __init__(
+        self,
+        file: ModelFile,
+        model: IBatchedPagedModel,
+        backend: Backend,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        owned: ExitStack,
+        *,
+        load_s: float = 0.0,
+    ) -> None:
+        self.file = file
+        self.model = model
+        self.backend = backend
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.load_s = load_s
+        self._owned = owned
+        self._template: ChatTemplate | None = None
+
+    # prompts in -------------------------------------------------------------------------------------------------
+
+    def stream(self, prompt: str, *, system: str | None = None, raw: bool = False, **params: Any) -> Generation:
+        """Start a reply; iterate the result for its text (`for` or `async for`).
+
+        The prompt is one user message for the file's chat template, after `system` if given. With `raw`, or where the
+        file has no template, it is used as it is.
+        """
+        if raw or not self.has_template:
+            if system is not None:
+                raise RequestError(
+                    "A system prompt needs a chat template, and " + ("raw leaves it out." if raw else "this model has none."),
+                    param="system",
+                    hint="Write it into the prompt.",
+                )
+            return self._start(self.tokenizer.encode(prompt), params)
+        messages = [{"role": "user", "content": prompt}]
+        return self.stream_chat(messages if system is None else [{"role": "system", "content": system}, *messages], **params)
+
+    def generate(self, prompt: str, *, system: str | None = None, raw: bool = False, **params: Any) -> Reply:
+        """The whole reply to a prompt; see :meth:`stream`."""
+        return self.stream(prompt, system=system, raw=raw, **params).result()
+
+    def astream(self, prompt: str, *, system: str | None = None, raw: bool = False, **params: Any) -> Generation:
+        """:meth:`stream` under its asyncio name: `async for piece in llm.astream(...)`."""
+        return self.stream(prompt, system=system, raw=raw, **params)
+
+    async def agenerate(self, prompt: str, *, system: str | None = None, raw: bool = False, **params: Any) -> Reply:
+        """:meth:`generate` for asyncio. Cancelling the task cancels the request."""
+        return await self.stream(prompt, system=system, raw=raw, **params).wait()
+
+    # conversations in -------------------------------------------------------------------------------------------
+
+    def stream_chat(self, messages: Sequence[Message], **params: Any) -> Generation:
+        """Start the reply to a conversation: messages with `role` and `content`. UnsupportedError without a template."""
+        return self._start(self.tokenize_chat(messages), params)
+
+    def chat(self, messages: Sequence[Message], **params: Any) -> Reply:
+        """The whole reply to a conversation."""
+        return self.stream_chat(messages, **params).result()
+
+    async def achat(self, messages: Sequence[Message], **params: Any) -> Reply:
+        """:meth:`chat` for asyncio."""
+        return await self.stream_chat(messages, **params).wait()
+
+    # pieces -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_template(self) -> bool:
+        return bool(self.file.metadata.get(TEMPLATE_KEY))
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The file's chat template. UnsupportedError if it has none."""
+        if not self.has_template:
+            raise UnsupportedError(
+                f"{self.file.path} has no chat template ({TEMPLATE_KEY}).",
+                hint="Give the model a plain prompt instead (raw=True, --raw).",
+            )
+        if self._template is None:
+            from tensorsharp.text.template import load_template
+
+            self._template = load_template(self.file)
+        return self._template
+
+    def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
+        """Ids of a text; see :meth:`tensorsharp.protocols.tokenizer.Tokenizer.encode`."""
+        return self.tokenizer.encode(text, special=special, bos=bos)
+
+    def tokenize_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a rendered conversation, ready for the reply; the beginning-of-text token once."""
+        text = self.template.render(messages, add_generation_prompt=True)
+        ids = self.tokenizer.encode(text)
+        bos = self.tokenizer.bos
+        return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
+
+    def detokenize(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """Text of ids."""
+        return self.tokenizer.decode(ids, special=special)
+
+    def logits(self, ids: Sequence[int]) -> F32:
+        """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]."""
+        return self.engine.logits(tuple(ids))
+
+    def stats(self) -> EngineStats:
+        return self.engine.stats()
+
+    def report(self) -> dict[str, Any]:
+        """Facts about this run, as plain data: device, arithmetic, whether the bitwise contract holds, fallbacks."""
+        names = self.model.weights()
+        bitwise = self.backend.bitwise(sorted({t.type_name for n, t in self.file.tensors.items() if n in names}))
+        return {
+            "model": self.file.path,
+            "architecture": self.file.architecture,
+            "context": self.engine.limit,
+            "backend": self.backend.name,
+            "device": self.backend.device,
+            "threads": self.backend.threads,
+            "arithmetic_id": self.backend.arithmetic_id,
+            "bitwise": asdict(bitwise),
+            "facts": dict(self.backend.describe()),
+            "fallbacks": dict(self.engine.stats().fallbacks),
+            "load_s": self.load_s,
+        }
+
+    def close(self) -> None:
+        """End what runs, and give memory and file back. Idempotent."""
+        self._owned.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _start(self, ids: list[int], params: Mapping[str, Any]) -> Generation:
+        sampling = sampling_params(params)
+        request = GenerationRequest(tuple(ids), sampling, self.tokenizer.end_tokens)
+        text = TextStream(self.tokenizer, sampling.stop)
+        return Generation(self.engine.submit(request), text, logprobs=sampling.logprobs is not None)
+
+
+def sampling_params(params: Mapping[str, Any]) -> SamplingParams:
+    """Checked parameters from keyword arguments. `stop` may be one string. RequestError names what is wrong."""
+    known = [f.name for f in fields(SamplingParams)]
+    unknown = [name for name in params if name not in known]
+    if unknown:
+        raise RequestError(
+            f"{unknown[0]!r} is not a parameter; expected one of {', '.join(known)}.", param=unknown[0], code="unknown_parameter"
+        )
+    given = dict(params)
+    for name in ("stop", "stop_token_ids"):
+        if name in given:
+            given[name] = (given[name],) if isinstance(given[name], (str, int)) else tuple(given[name])
+    try:
+        return SamplingParams(**given)
+    except TypeError as error:
+        raise RequestError(f"A parameter has a value of the wrong type: {error}.", code="invalid_value") from error

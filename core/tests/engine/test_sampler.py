@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorsharp.engine import exactmath
+from tensorsharp.engine.keyed import GUMBEL_BOUND, can_reach, gumbel, hashes, uniforms
+from tensorsharp.engine.ranking import largest
+from tensorsharp.engine.sampler import Sampler, draw
+from tensorsharp.errors import BackendError
+from tensorsharp.protocols.batch import F32
+from tensorsharp.types import SamplingParams
+
+NONE = np.zeros(0, np.int32)
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+
+# (seed, position, token, hash, u, g), evaluated from the published rule with ordinary Python integers and math.log
+VECTORS = [
+    (0, 0, 0, 0x33FE8BD4F9C57863, 0.20310281705476102, -0.4662735186548661),
+    (0, 0, 1, 0x2AEA2EC8299DF491, 0.16763584505826384, -0.5799567807288937),
+    (0, 1, 0, 0xF53673D646F5B4FB, 0.9578621290338194, 3.145359906226864),
+    (1234, 17, 42, 0xBFE8B5FDEA142378, 0.7496446366222504, 1.2442532698886273),
+    (1234, 18, 42, 0xC8B4D2D1E476FC8C, 0.7840091478760449, 1.413317867121589),
+    (2**63 - 1, 100000, 151935, 0x28183BC298C20A5D, 0.1566197729196192, -0.6173099970116472),
+]
+
+
+def choose(row: F32, history: list[int] | None = None, position: int = 9, **params: object) -> int:
+    sampler = Sampler(SamplingParams(**{"seed": 3, **params}), int(str(params.get("seed", 3))))  # type: ignore[arg-type]
+    return sampler.choose(row, np.array(history or [], np.int32), position).token
+
+
+def logits(n: int, seed: int = 0, *, levels: int | None = None) -> F32:
+    """Random logits; with `levels`, from so few values that ties abound."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 3, n) if levels is None else rng.integers(0, levels, n)
+    return values.astype(np.float32)
+
+
+@pytest.mark.parametrize(("seed", "position", "token", "hashed", "u", "g"), VECTORS)
+def test_known_vectors(seed: int, position: int, token: int, hashed: int, u: float, g: float) -> None:
+    ids = np.array([token])
+    assert hashes(seed, position, ids).tolist() == [hashed]
+    assert uniforms(seed, position, ids).tolist() == [u]
+    assert abs(gumbel(uniforms(seed, position, ids))[0] - g) <= 2 * math.ulp(g)
+
+
+def test_the_uniform_never_rounds_to_one() -> None:
+    top = np.array([2**64 - 1], np.uint64)
+    literal = (top >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
+    assert literal[0] == 1.0, "the hazard that the clamp is for"
+    assert gumbel(np.minimum(literal, 1.0 - 2.0**-53))[0] < GUMBEL_BOUND
+
+
+def test_no_draw_is_wrongly_ruled_out() -> None:
+    u = np.concatenate([uniforms(1, p, np.arange(2000)) for p in range(5)] + [1.0 - 2.0 ** -np.arange(1.0, 53)])
+    g = gumbel(u)
+    for margin in (0.0, 1e-9, 0.3, 5.0):
+        assert can_reach(g - margin, u).all()
+
+
+def naive(row: F32, seed: int, position: int, *, temperature: float, top_k: int, top_p: float, min_p: float) -> int:
+    """The rule as it is written, one candidate after the other."""
+    order = sorted(range(len(row)), key=lambda i: (-float(row[i]), i))
+    kept = [(float(row[i]) / max(temperature, 1e-6), i) for i in order][: top_k or None]
+    weights = exactmath.exp(np.array([v - kept[0][0] for v, _ in kept])).tolist()
+    cumulative = list(itertools.accumulate(weights))
+    kept = kept[: sum(c < top_p * cumulative[-1] for c in cumulative) + 1] if top_p < 1 else kept
+    if min_p > 0:
+        kept = [(v, i) for v, i in kept if v >= kept[0][0] + exactmath.log(np.array([min_p]))[0]]
+    scores = [(v + float(gumbel(uniforms(seed, position, np.array([i])))[0]), v, -i) for v, i in kept]
+    return -max(scores)[2]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    size=st.integers(1, 700),
+    seed=st.integers(0, 2**63 - 1),
+    levels=st.sampled_from([None, 1, 2, 7, 40]),
+    temperature=st.sampled_from([1e-9, 0.3, 1.0, 5.0]),
+    top_k=st.sampled_from([0, 1, 2, 5, 40, 10_000]),
+    top_p=st.sampled_from([1.0, 0.95, 0.5, 1e-9]),
+    min_p=st.sampled_from([0.0, 0.05, 1.0]),
+)
+def test_shortcuts_give_the_token_of_the_rule(
+    size: int, seed: int, levels: int | None, temperature: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    row = logits(size, seed % 1000, levels=levels)
+    want = naive(row, seed, 9, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    assert choose(row, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p) == want
+
+
+@pytest.mark.parametrize(("size", "k"), [(50_000, 40), (50_000, 1), (3_000, 40), (50_000, 3_000), (10, 10), (7, 20)])
+@pytest.mark.parametrize("levels", [None, 3])
+def test_largest_orders_by_value_then_index(size: int, k: int, levels: int | None) -> None:
+    row = logits(size, 4, levels=levels)
+    assert largest(row, k).tolist() == sorted(range(size), key=lambda i: (-float(row[i]), i))[:k]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_draws_follow_the_softmax(temperature: float) -> None:
+    row = np.array([0.0, 1.0, 2.0, -1.0, 1.5, 0.5], np.float32)
+    expected = np.exp(row.astype(float) / temperature)
+    expected *= 20_000 / expected.sum()
+    sampler = Sampler(SamplingParams(**{**OFF, "temperature": temperature}), 77)  # type: ignore[arg-type]
+    counts = np.bincount([sampler.choose(row, NONE, p).token for p in range(20_000)], minlength=6)
+    # chi-square with 5 degrees of freedom exceeds 20.5 once in a thousand; the draws are fixed, so this never flickers
+    assert ((counts - expected) ** 2 / expected).sum() < 20.5
+
+
+def test_seeds_and_positions_give_independent_draws() -> None:
+    ids, values = np.arange(4), np.zeros(4)
+    pairs = [(draw(ids, values, s, p), draw(ids, values, s, p + 1)) for s in range(40) for p in range(0, 100, 2)]
+    counts = np.bincount([4 * a + b for a, b in pairs], minlength=16)
+    # 15 degrees of freedom, once in a thousand 37.7
+    assert ((counts - 125.0) ** 2 / 125.0).sum() < 37.7
+
+
+def test_greedy_takes_the_lowest_id_of_a_tie() -> None:
+    assert choose(np.array([1, 5, 5, 2], np.float32), temperature=0) == 1
+    assert choose(np.array([1, 5, 5, 2], np.float32), temperature=0, logit_bias={3: 3.0, 0: 4.0}) == 0
+    assert choose(np.array([1, 5, 5, 2], np.float32), temperature=0, logit_bias={1: -1.0}) == 2
+
+
+def test_penalties_in_their_order() -> None:
+    row = np.array([4.0, -4.0, 3.9, 0.0], np.float32)
+    assert choose(row, [0], temperature=0, repeat_penalty=1.1) == 2
+    assert choose(row, [0, 3], temperature=0, repeat_penalty=1.1, repeat_last_n=1) == 0
+    assert choose(row, [0], temperature=0, repeat_penalty=1.1, repeat_last_n=0) == 0
+    assert choose(row, [0], temperature=0, presence_penalty=0.2) == 2
+    assert choose(row, [0, 0], temperature=0, frequency_penalty=0.06) == 2
+    assert choose(row, [0], temperature=0, frequency_penalty=0.06) == 0
+    assert choose(row, [0] + [3] * 80, temperature=0, presence_penalty=0.2, repeat_last_n=-1) == 2
+    # a negative logit is multiplied, so it sinks: -4 * 2 = -8 loses to the bias of -7.5 on another
+    assert choose(np.array([-4.0, 0.0], np.float32), [0], temperature=0, repeat_penalty=2.0, logit_bias={1: -7.5}) == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    history=st.lists(st.integers(0, 299), max_size=90),
+    bias=st.dictionaries(st.integers(0, 299), st.floats(-8, 8), max_size=8),
+    top_k=st.sampled_from([0, 1, 3, 40]),
+    temperature=st.sampled_from([0.0, 0.8]),
+)
+def test_penalised_rows_match_a_whole_adjusted_row(
+    seed: int, history: list[int], bias: dict[int, float], top_k: int, temperature: float
+) -> None:
+    row = logits(300, seed)
+    params = SamplingParams(
+        temperature=temperature, top_k=top_k, top_p=1.0, min_p=0.0, repeat_penalty=1.3, frequency_penalty=0.1, logit_bias=bias
+    )
+    values = row.astype(np.float64)
+    for token in set(history[-64:]):
+        values[token] = values[token] / 1.3 if values[token] > 0 else values[token] * 1.3
+        values[token] -= history[-64:].count(token) * 0.1
+    for token, added in bias.items():
+        values[token] += added
+    order = sorted(range(300), key=lambda i: (-values[i], i))[: top_k or None]
+    if temperature == 0.0:
+        want = order[0]
+    else:
+        want = draw(np.array(order), values[order] / 0.8, seed, 5)
+    assert Sampler(params, seed).choose(row, np.array(history, np.int32), 5).token == want
+
+
+def test_a_mask_excludes_tokens_and_leaves_log_probabilities_alone() -> None:
+    row = np.array([3.0, 2.0, 1.0], np.float32)
+    sampler = Sampler(SamplingParams(temperature=0.0, logprobs=0), 1)
+    free = sampler.choose(row, NONE, 0)
+    masked = sampler.choose(row, NONE, 0, np.array([False, True, True]))
+    assert (free.token, masked.token) == (0, 1)
+    assert masked.logprob == pytest.approx(2.0 - math.log(sum(math.exp(v) for v in (1, 2, 3))), abs=1e-7)
+    with pytest.raises(BackendError):
+        sampler.choose(row, NONE, 0, np.array([False, False, False]))
+
+
+def test_log_probabilities_are_those_of_the_raw_row() -> None:
+    row = logits(1000, 8)
+    exact = row.astype(float) - math.log(math.fsum(math.exp(v) for v in row.tolist()))
+    sampler = Sampler(SamplingParams(temperature=0.7, logprobs=5, logit_bias={4: 50.0}, seed=1), 1)
+    choice = sampler.choose(row, NONE, 3)
+    assert choice.token == 4
+    # float32 of a value below 16 in magnitude: half a unit in the last place is 2^-21
+    assert choice.logprob == pytest.approx(exact[4], abs=2**-20)
+    assert choice.logprob == float(np.float32(choice.logprob))
+    assert [t.token for t in choice.top] == np.argsort(-row, kind="stable")[:5].tolist()
+    assert [t.logprob for t in choice.top] == [pytest.approx(exact[t.token], abs=2**-20) for t in choice.top]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bias", [{}, {0: 1.0}])
+def test_logits_that_are_not_numbers_are_an_error(bad: float, temperature: float, bias: dict[int, float]) -> None:
+    row = logits(100)
+    row[57] = bad
+    with pytest.raises(BackendError, match="position 9"):
+        choose(row, temperature=temperature, logit_bias=bias)
+
+
+def test_nothing_to_choose_from_is_an_error() -> None:
+    with pytest.raises(BackendError):
+        choose(np.full(5, -np.inf, np.float32), temperature=1.0)
+
+
+def test_impossible_tokens_are_never_drawn() -> None:
+    row = np.full(100, -np.inf, np.float32)
+    row[[7, 9]] = 0.0
+    assert {choose(row, position=p, **OFF) for p in range(200)} == {7, 9}
