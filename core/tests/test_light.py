@@ -40,7 +40,7 @@ def test_commands(site: Site, arguments: list[str]) -> None:
 def test_public_names_are_there_when_asked_for() -> None:
     for name in tensorsharp.__all__:
         assert getattr(tensorsharp, name) is not None
-    assert dir(tensorsharp) == tensorsharp.__all__
+    assert dir(tensorsharp) == sorted(tensorsharp.__all__)
     assert tensorsharp.SamplingParams is sys.modules["tensorsharp.types"].SamplingParams
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         tensorsharp.nothing
