@@ -13,7 +13,13 @@ extern "C" {
 
 enum { TS_F32 = 0, TS_F16 = 1, TS_BF16 = 2 };
 
-// The fields of ggml_tensor that a kernel reads. The layout is that of ggml 0.20 to 0.25; ts_check_tensor verifies it.
+// Raised whenever a structure, a kernel's meaning or a bit of a kernel's result changes.
+#define TS_ABI_VERSION 1
+
+// Widest head of attend, most taps of conv and largest key width of scan; their workspaces lie on the stack.
+enum { TS_MAX_HEAD_DIM = 1024, TS_MAX_TAPS = 32, TS_MAX_KEY_DIM = 1024 };
+
+// ggml_tensor as it is laid out in ggml 0.20 to 0.25. Tensors that kernels read or write are float32 or int32.
 struct ts_tensor {
     int32_t type; void *buffer;
     int64_t ne[4]; size_t nb[4];
@@ -42,10 +48,13 @@ struct ts_paged {
     const int32_t *table;
 };
 
-// store: src[0] = x f32 [w, N]; at = NULL: row pos of the row's sequence; else at [N][2] = (batch row, index), -1 skips.
+// store: src[0] = x f32 [w, N], contiguous; at = NULL: row pos of the row's sequence; else at [N][2] = (batch row, index), -1 skips.
 struct ts_store { struct ts_batch *batch; struct ts_paged *paged; const int32_t *at; };
 
-// One source of attend. key/value: paged stores, or NULL with key_src/value_src = index into dst->src of a batch tensor.
+// One source of attend. key/value: paged stores, or NULL with key_src/value_src = index into dst->src of a contiguous
+// f32 batch tensor of the rows of the batch, whose tiles are counted from the first row of the row's own sequence (a
+// batch row's number is no property of the row). With a selection the range is not read; its entries are ascending,
+// negative ones are left out.
 struct ts_source {
     struct ts_paged *key, *value;      // value NULL and value_src < 0: the value is the key row cut to value_dim
     int32_t key_src, value_src;        // -1: not a batch tensor
@@ -64,23 +73,29 @@ struct ts_attend {
     struct ts_source source[4];
 };
 
-// rope: src[0] = x f32 [D, H, rows], src[1] = angles f32 [2, d/2, rows]; dst same shape as x.
+// rope: src[0] = x f32 [D, H, rows], any strides over H and rows; src[1] = angles f32 [2, d/2, rows], contiguous; dst has
+// the shape of x. Elements outside offset .. offset+dims-1 are copied.
 struct ts_rope { int32_t dims, offset, neox, inverse; };
 
-// conv: src[0] = x f32 [C, rows], src[1] = weight f32 [K, C], src[2] = bias f32 [C] or absent; ring [tails][ring_rows][C].
+// conv: src[0] = x f32 [C, rows], contiguous; src[1] = weight f32 [K, C], src[2] = bias f32 [C] or absent; ring [tails][ring_rows][C].
 struct ts_conv { struct ts_batch *batch; float *ring; int32_t ring_rows, taps, dilation, has_bias; };
 
 // scan: src = q [Dk*Hk, rows], k, v [Dv*H, rows], g [H or H*Dk, rows], beta [H, rows]; state [slots][H][Dk][Dv] f32.
+// All contiguous.
 struct ts_scan {
     struct ts_batch *batch; float *state;
     int32_t heads, key_heads, key_dim, value_dim;
     int32_t delta, tile, gate_per_channel, reserved;
 };
 
-// top_k: src[0] = x f32 [N, rows]; dst int32 [k, rows].
+// top_k: src[0] = x f32 [N, rows]; dst int32 [k, rows], descending, the lower index first among equals. A NaN ranks below
+// every number; places beyond N get -1.
 struct ts_topk { int32_t k, reserved; };
 
-// gelu: kind 0 tanh, 1 erf. act: src[0] = x. glu: src[0] = gate, src[1] = up, both contiguous of the same shape.
+enum { TS_GELU_TANH = 0, TS_GELU_ERF = 1 };
+
+// gelu: kind is one of the above. act: src[0] = x. glu: src[0] = gate, src[1] = up, both contiguous of the same shape;
+// gelu(min(gate, limit)) * clamp(up, -limit, limit), without clamps for limit 0.
 struct ts_gelu { int32_t kind, gated; float limit; int32_t reserved; };
 
 typedef void (*ts_kernel)(struct ts_tensor *dst, int ith, int nth, void *userdata);
