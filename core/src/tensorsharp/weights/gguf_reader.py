@@ -33,6 +33,7 @@ MetadataValue = bool | int | float | str | npt.NDArray[np.generic] | StringArray
 
 MAX_DIMS = 4
 MAX_NAME_BYTES = 65535
+MAX_VALUES = 2**60 - 1
 DEFAULT_ALIGNMENT = 32
 DAMAGED = "The file is cut short or damaged: download it again."
 _SMALLEST_KEY = 8 + 4 + 1
@@ -299,8 +300,9 @@ class _Parser:
         shape = tuple(self._u64(f"a dimension of {what}") for _ in range(dims))[::-1]
         kind = self._type(self._u32(f"the type of {what}"), what)
         offset = self._u64(f"the offset of {what}")
-        if max(shape, default=1) >= 2**63 or prod(max(dim, 1) for dim in shape) >= 2**63:
-            self._fail(f"{what} has the shape {list(shape)}, whose size overflows 63 bits.")
+        # A zero among the dimensions does not excuse the others: numpy refuses such a shape too.
+        if prod(max(dim, 1) for dim in shape) > MAX_VALUES:
+            self._fail(f"{what} has the shape {list(shape)}; more than {MAX_VALUES} values cannot be addressed.")
         row = shape[-1] if shape else 1
         if row % kind.block_size:
             self._fail(f"{what} has rows of {row} values, which is not a multiple of {kind.name}'s block of {kind.block_size}.")
