@@ -54,14 +54,13 @@ class Activations(Stateless):
         return self.kernel("top_k", TsTopK(k=k), [found], (rows, k), "i32")
 
     def rope(self, x: Tensor, angles: Tensor, rope: Rope, *, inverse: bool = False) -> Node:
-        found, table = self.b.contiguous(node(x)), node(angles)
-        rows, _, depth = found.shape
-        fits = table.shape == (rows, rope.dims // 2, 2) and rope.offset + rope.dims <= depth
-        require(fits, "rope", found.shape, table.shape)
+        found, table = node(x), node(angles)
+        fits = len(found.shape) == 3 and table.shape == (found.shape[0], rope.dims // 2, 2)
+        require(fits and rope.offset + rope.dims <= found.shape[-1], "rope", found.shape, table.shape)
         if self.kernels is None:
             return self._rotate(found, table, rope, inverse)
-        shape = TsRope(dims=rope.dims, offset=rope.offset, neox=int(rope.style == "neox"), inverse=int(inverse))
-        return self.kernel("rope", shape, [found, table], found.shape)
+        pairs = TsRope(dims=rope.dims, offset=rope.offset, neox=int(rope.style == "neox"), inverse=int(inverse))
+        return self.b.custom(self.kernels.pointer("rope"), pairs, [found, table], found.shape)
 
     # forms -----------------------------------------------------------------------------------------------------
 

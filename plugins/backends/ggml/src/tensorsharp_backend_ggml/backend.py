@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 
 from tensorsharp.errors import ConfigError, PluginError
@@ -11,7 +12,7 @@ from tensorsharp.protocols.layout import Layout
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.reference.memory import host_memory
 from tensorsharp.state import HostStateStore
-from tensorsharp_backend_ggml import identity
+from tensorsharp_backend_ggml import identity, native
 from tensorsharp_backend_ggml.binding import MAX_THREADS
 from tensorsharp_backend_ggml.library import load
 from tensorsharp_backend_ggml.native import Kernels
@@ -77,11 +78,5 @@ def _kernels(choice: str | None) -> tuple[Kernels | None, str | None]:
     """Our kernels for the instruction set `choice` (None: the best), or why they are absent. PluginError if it was named."""
     if choice == "off":
         return None, "they are switched off"
-    from tensorsharp_backend_ggml import native
-
-    absent = native.why_not()
-    if absent is None:
-        return native.load(choice), None
-    if choice is not None:
-        raise PluginError(f"our kernels for {choice!r} cannot be used: {absent}")
-    return None, absent
+    absent = None if choice or os.environ.get(native.ISA_VARIABLE) else native.why_not()
+    return (native.load(choice), None) if absent is None else (None, absent)

@@ -44,10 +44,10 @@ class Stateless(Written):
 
     def take(self, table: Tensor, index: Tensor) -> Node:
         t, i = self.b.contiguous(node(table)), node(index)
-        if i.sparse and self.b.request_of(i) is None:
-            return self._host_take(t, i)
         width = math.prod(t.shape[1:])
         shape = (*i.shape, *t.shape[1:])
+        if i.sparse and (t.dtype == "i32" or self.b.request_of(i) is None):
+            return self.b.host("take", elementwise.take, [self.f32(t), i], shape, t.dtype)
         rows = self._rows(self.regroup(t, (t.shape[0], width)), i, math.prod(i.shape), width)
         return self.regroup(rows, shape)
 
@@ -57,17 +57,14 @@ class Stateless(Written):
         found = self.b.op("get_rows", table, flat, shape=(count, width), dtype=table.dtype)
         if request is None:
             return found
-        require(table.dtype == "f32", "take with absent rows", table.shape, index.shape)
         return self.b.op("mul", found, self.b.declare(Present(request)), shape=(count, width))
-
-    def _host_take(self, table: Node, index: Node) -> Node:
-        shape = (*index.shape, *table.shape[1:])
-        return self.b.host("take", elementwise.take, [self.f32(table), index], shape, table.dtype)
 
     def pick(self, x: Tensor, index: Tensor) -> Node:
         values, i = self.b.contiguous(node(x)), self.b.contiguous(node(index))
         rows, n = values.shape
-        require(i.shape[0] == rows and not i.sparse, "pick", values.shape, i.shape)
+        require(len(i.shape) == 2 and i.shape[0] == rows, "pick", values.shape, i.shape)
+        if i.sparse:  # ggml reads without a check
+            return self.b.host("pick", elementwise.pick, [values, i], i.shape, values.dtype)
         found = self.b.op("get_rows", self.regroup(values, (rows, n, 1)), i, shape=(rows, i.shape[1], 1), dtype=values.dtype)
         return self.regroup(found, i.shape)
 
@@ -191,8 +188,11 @@ class Stateless(Written):
         rows, experts, chosen = self.b.contiguous(node(x)), node(weight), self.b.contiguous(node(index))
         (r, k), (_, out, width) = chosen.shape, experts.shape
         each = rows if len(rows.shape) == 3 else self.regroup(rows, (r, 1, rows.shape[-1]))
-        fits = each.shape[0] == r and each.shape[1] in (1, k) and each.shape[2] == width and not chosen.sparse
+        fits = each.shape[0] == r and each.shape[1] in (1, k) and each.shape[2] == width
         require(fits, "expert_linear", rows.shape, experts.shape, chosen.shape)
+        if chosen.sparse:
+            args = [rows, self.f32(experts), chosen] if bias is None else [rows, self.f32(experts), chosen, node(bias)]
+            return self.b.host("expert_linear", linear.expert_linear, args, (r, k, out))
         found = self.b.op("mul_mat_id", experts, each, chosen, shape=(r, k, out))
         return found if bias is None else self.b.op("add_id", found, self.f32(node(bias)), chosen, shape=found.shape)
 

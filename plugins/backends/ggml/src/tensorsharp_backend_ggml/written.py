@@ -11,7 +11,7 @@ from tensorsharp.errors import ModelError
 from tensorsharp.inputs import Tensor
 from tensorsharp_backend_ggml.binding import F32
 from tensorsharp_backend_ggml.builder import Builder
-from tensorsharp_backend_ggml.native import Kernels
+from tensorsharp_backend_ggml.native import Kernels, Name
 from tensorsharp_backend_ggml.tensors import Node, Shape
 
 
@@ -26,7 +26,7 @@ class Written:
 
     def kernel(
         self,
-        name: str,
+        name: Name,
         descriptor: ctypes.Structure,
         args: Sequence[Node],
         shape: Shape,
