@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorsharp.engine import exactmath
-from tensorsharp.engine.keyed import GUMBEL_BOUND, can_reach, gumbel, hashes, uniforms
+from tensorsharp.engine.keyed import ROUGHNESS, gumbel, hashes, rough_gumbel, uniforms
 from tensorsharp.engine.ranking import largest
 from tensorsharp.engine.sampler import Sampler, draw
 from tensorsharp.errors import BackendError
@@ -47,21 +47,20 @@ def test_known_vectors(seed: int, position: int, token: int, hashed: int, u: flo
     ids = np.array([token])
     assert hashes(seed, position, ids).tolist() == [hashed]
     assert uniforms(seed, position, ids).tolist() == [u]
-    assert abs(gumbel(uniforms(seed, position, ids))[0] - g) <= 2 * math.ulp(g)
+    assert abs(gumbel(u) - g) <= 2 * math.ulp(g)  # an ulp in each of two logarithms
 
 
 def test_the_uniform_never_rounds_to_one() -> None:
     top = np.array([2**64 - 1], np.uint64)
     literal = (top >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
     assert literal[0] == 1.0, "the hazard that the clamp is for"
-    assert gumbel(np.minimum(literal, 1.0 - 2.0**-53))[0] < GUMBEL_BOUND
+    assert gumbel(min(float(literal[0]), 1.0 - 2.0**-53)) < 36.74
 
 
-def test_no_draw_is_wrongly_ruled_out() -> None:
-    u = np.concatenate([uniforms(1, p, np.arange(2000)) for p in range(5)] + [1.0 - 2.0 ** -np.arange(1.0, 53)])
-    g = gumbel(u)
-    for margin in (0.0, 1e-9, 0.3, 5.0):
-        assert can_reach(g - margin, u).all()
+def test_rough_draws_are_near_enough() -> None:
+    u = np.concatenate([uniforms(1, p, np.arange(2000)) for p in range(5)] + [1.0 - 2.0 ** -np.arange(1.0, 54), [2.0**-54]])
+    exact = np.array([gumbel(x) for x in u.tolist()])
+    assert np.abs(rough_gumbel(u) - exact).max() < ROUGHNESS / 1000
 
 
 def naive(row: F32, seed: int, position: int, *, temperature: float, top_k: int, top_p: float, min_p: float) -> int:
@@ -72,8 +71,8 @@ def naive(row: F32, seed: int, position: int, *, temperature: float, top_k: int,
     cumulative = list(itertools.accumulate(weights))
     kept = kept[: sum(c < top_p * cumulative[-1] for c in cumulative) + 1] if top_p < 1 else kept
     if min_p > 0:
-        kept = [(v, i) for v, i in kept if v >= kept[0][0] + exactmath.log(np.array([min_p]))[0]]
-    scores = [(v + float(gumbel(uniforms(seed, position, np.array([i])))[0]), v, -i) for v, i in kept]
+        kept = [(v, i) for v, i in kept if v >= kept[0][0] + exactmath.log(min_p)]
+    scores = [(v + gumbel(float(uniforms(seed, position, np.array([i]))[0])), v, -i) for v, i in kept]
     return -max(scores)[2]
 
 
@@ -106,9 +105,9 @@ def test_largest_orders_by_value_then_index(size: int, k: int, levels: int | Non
 def test_draws_follow_the_softmax(temperature: float) -> None:
     row = np.array([0.0, 1.0, 2.0, -1.0, 1.5, 0.5], np.float32)
     expected = np.exp(row.astype(float) / temperature)
-    expected *= 20_000 / expected.sum()
+    expected *= 10_000 / expected.sum()
     sampler = Sampler(SamplingParams(**{**OFF, "temperature": temperature}), 77)  # type: ignore[arg-type]
-    counts = np.bincount([sampler.choose(row, NONE, p).token for p in range(20_000)], minlength=6)
+    counts = np.bincount([sampler.choose(row, NONE, p).token for p in range(10_000)], minlength=6)
     # chi-square with 5 degrees of freedom exceeds 20.5 once in a thousand; the draws are fixed, so this never flickers
     assert ((counts - expected) ** 2 / expected).sum() < 20.5
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tensorsharp.engine.exactmath import F64, exp, log
+from tensorsharp.engine.exactmath import F64, log
 
 U64 = npt.NDArray[np.uint64]
 
@@ -17,8 +17,8 @@ _SEED_STEP = 0x9E3779B97F4A7C15
 _POSITION_STEP = 0xD1B54A32D192ED03
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _U_HIGHEST = 1.0 - 2.0**-53
-GUMBEL_BOUND = 37
-"""No draw exceeds this: -log(-log(1 - 2^-53)) is 36.74."""
+ROUGHNESS = 2.0**-30
+"""Far above what numpy's logarithm can be off (a few ulp of values up to 37)."""
 
 
 def _mix(x: int) -> int:
@@ -47,21 +47,11 @@ def uniforms(seed: int, position: int, ids: npt.NDArray[np.integer]) -> F64:
     return np.minimum(u, _U_HIGHEST)
 
 
-def gumbel(u: F64) -> F64:
-    """-log(-log u)."""
+def gumbel(u: float) -> float:
+    """-log(-log u), at most 36.74."""
     return -log(-log(u))
 
 
-def _thresholds() -> F64:
-    """[GUMBEL_BOUND + 1] for each whole g a u that is surely below exp(-exp(-g)), from where a draw reaches g."""
-    g = np.arange(GUMBEL_BOUND + 1, dtype=np.float64)
-    return exp(-exp(-g)) * (1.0 - 2.0**-50) - 2.0**-50
-
-
-_REACHES = _thresholds()
-
-
-def can_reach(needed: F64, u: F64) -> npt.NDArray[np.bool_]:
-    """[N], [N]: False only where gumbel(u) is surely below `needed`."""
-    whole = np.clip(np.floor(needed), -1.0, GUMBEL_BOUND).astype(np.int64)
-    return (needed <= GUMBEL_BOUND) & ((whole < 0) | (u >= _REACHES[whole]))
+def rough_gumbel(u: F64) -> F64:
+    """The same by numpy's logarithm: at most `ROUGHNESS` away, but not with the same bits everywhere."""
+    return -np.log(-np.log(u))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorsharp.engine.exactmath import F64, exp, log, running_sum, total
-from tensorsharp.engine.keyed import GUMBEL_BOUND, can_reach, gumbel, uniforms
+from tensorsharp.engine.keyed import ROUGHNESS, gumbel, rough_gumbel, uniforms
 from tensorsharp.engine.penalties import Adjustment
 from tensorsharp.engine.ranking import at_least_kth, descending, largest
 from tensorsharp.errors import BackendError
@@ -25,6 +25,8 @@ Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _COLDEST = 1e-6
+_ROUNDING = 2.0**-48
+"""Far above the relative rounding of one sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Sampler:
         self.seed = seed
         self._params = params
         self._adjustment = Adjustment(params)
-        self._min_p = float(log(np.array([params.min_p]))[0]) if params.min_p > 0.0 else -np.inf
+        self._min_p = log(params.min_p) if params.min_p > 0.0 else -np.inf
 
     def choose(self, row: F32, history: I32, position: int, mask: Mask | None = None) -> Choice:
         """The token at absolute `position`.
@@ -115,25 +117,23 @@ class Sampler:
 
 
 def draw(ids: Ids, values: F64, seed: int, position: int) -> int:
-    """The keyed draw over candidates in any order; equal scores: the larger value, then the lower id."""
-    leader = int(values.argmax())
-    lead = float(values[leader]) + float(gumbel(uniforms(seed, position, ids[leader : leader + 1]))[0])
-    near = values + GUMBEL_BOUND >= lead
-    ids, values = ids[near], values[near]
+    """The keyed draw over candidates in any order; equal scores: the larger value, then the lower id.
+
+    Rough scores leave out whatever cannot win; the exact ones decide.
+    """
     u = uniforms(seed, position, ids)
-    # the leader itself needs exactly its own draw, which rounding must not exclude
-    alive = can_reach((lead - values) - 2.0**-20, u)
-    ids, values = ids[alive], values[alive]
-    score = values + gumbel(u[alive])
-    ties = np.flatnonzero(score == score.max())
-    return int(ids[ties[np.lexsort((ids[ties], -values[ties]))[0]]])
+    rough = values + rough_gumbel(u)
+    best = float(rough.max())
+    near = np.flatnonzero(rough >= best - 4 * (ROUGHNESS + _ROUNDING * abs(best)))
+    exact = [(-(float(values[i]) + gumbel(float(u[i]))), -float(values[i]), int(ids[i])) for i in near.tolist()]
+    return min(exact)[2]
 
 
 def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[TokenLogprob, ...]]:
     """log softmax of the raw row at `token` and at the `top` likeliest; summed in id order, rounded to float32."""
     raised = row.astype(np.float64)
     raised -= raised.max()
-    lowered = float(log(np.array([total(exp(raised))]))[0])
+    lowered = log(total(exp(raised)))
 
     def at(index: int) -> float:
         return float(np.float32(raised[index] - lowered))
