@@ -227,10 +227,7 @@ def load(isa: str | None = None) -> Kernels:
     """
     path = library_path()
     if not path.is_file():
-        reason = (
-            "the native kernels are missing: no C++ compiler was found when tensorsharp-backend-ggml was installed, or it failed."
-        )
-        raise PluginError(reason, hint=HINT)
+        raise PluginError("the native kernels were not built: no working C++ compiler was found at installation.", hint=HINT)
     try:
         library = ctypes.CDLL(str(path))
         found = int(library.ts_abi_version())
