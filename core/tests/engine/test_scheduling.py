@@ -37,7 +37,7 @@ class Traffic(RuleBasedStateMachine):
         self.sinks: list[tuple[tuple[int, int, int], Collector]] = []
 
     @initialize(
-        blocks=st.integers(2, 9),
+        blocks=st.integers(2, 7),
         window=st.integers(4, 9),
         seats=st.integers(1, 4),
         step=st.integers(4, 40),
@@ -46,11 +46,11 @@ class Traffic(RuleBasedStateMachine):
     def start(self, blocks: int, window: int, seats: int, step: int, chunk: int) -> None:
         self.bench = Bench(sizes(blocks, window, seats), context=CONTEXT, step=step, chunk=chunk)
 
-    @rule(length=st.sampled_from([1, 30, 32, 45]), salt=st.integers(0, 2), tokens=st.sampled_from([1, 10, 40]))
-    def arrive(self, length: int, salt: int, tokens: int) -> None:
-        if length < self.bench.seats.limit:
-            key = (length, salt, tokens)
-            self.sinks.append((key, self.bench.add(asked(*key))))
+    @rule(keys=st.lists(st.tuples(st.sampled_from([1, 30, 32, 45]), st.integers(0, 2), st.sampled_from([1, 10, 40])), max_size=4))
+    def arrive(self, keys: list[tuple[int, int, int]]) -> None:
+        for key in keys:
+            if key[0] < self.bench.seats.limit:
+                self.sinks.append((key, self.bench.add(asked(*key))))
 
     @rule(steps=st.integers(1, 30))
     def run(self, steps: int) -> None:
@@ -99,7 +99,7 @@ class Traffic(RuleBasedStateMachine):
 
 TestTraffic = Traffic.TestCase
 TestTraffic.settings = settings(
-    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -142,13 +142,41 @@ def test_a_prompt_waits_until_all_of_it_fits() -> None:
     assert bench.core.scheduler.preemptions == 0
 
 
+def test_blocks_that_a_running_prompt_still_needs_are_not_given_away() -> None:
+    bench = Bench(sizes(blocks=4, sequences=3), context=CONTEXT, step=16, chunk=8)
+    bench.add(asked(100, 0, 10))
+    bench.step()
+    assert bench.seats.pools[None].free == 3
+    late = bench.add(asked(30, 1, 10))
+    bench.drain()
+    assert bench.core.scheduler.preemptions == 0
+    assert tuple(late.tokens) == reply(30, 1, 10)
+
+
+def test_a_token_that_was_under_way_when_the_end_was_asked_is_not_given() -> None:
+    bench = Bench(context=CONTEXT)
+    sink = bench.add(asked(30, 0, 10))
+    for _ in range(3):
+        bench.step()
+
+    def end(batch: Batch) -> None:
+        sink.ending = ("cancelled", None)
+
+    bench.runner.before = end
+    bench.step()
+    assert len(sink.events) == 3
+    assert sink.finished is not None
+    assert sink.finished.usage.completion == 3
+
+
 def test_the_oldest_is_never_preempted() -> None:
-    bench = Bench(sizes(blocks=4, sequences=3), context=CONTEXT, step=96)
+    bench = Bench(sizes(blocks=3, sequences=2), context=CONTEXT, step=96)
     sinks = [bench.add(asked(30, i, 40)) for i in range(3)]
     oldest = 0
     while sinks[0].finished is None:
         bench.step()
         oldest += 1
+        assert not sinks[2].events, "the second was preempted, and comes before the third"
     assert bench.core.scheduler.preemptions > 0
     assert oldest == 40, "one step for the prompt and its first token, then a token a step"
     bench.drain()

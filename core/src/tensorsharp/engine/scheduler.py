@@ -36,10 +36,8 @@ class Scheduler:
 
     def plan(self) -> list[Work]:
         """The work of one step; blocks for it are allocated. Empty if there is nothing to do."""
-        before = self.preemptions
         work = self._continue()
-        if self.preemptions == before:
-            self._admit(work)
+        self._admit(work)
         return work
 
     def _continue(self) -> list[Work]:
@@ -73,7 +71,7 @@ class Scheduler:
         sequence.computed = 0
         sequence.preemptions += 1
         self.preemptions += 1
-        self.waiting.appendleft(sequence)
+        self.waiting.appendleft(sequence)  # it needs more than it held, so this same step does not admit it again
 
     def _unseat(self, sequence: Sequence) -> None:
         if sequence.seat is not None:
