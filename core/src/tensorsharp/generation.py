@@ -100,22 +100,21 @@ class Generation:
             piece = self._text.push(event.token)
             if self._text.stopped:
                 self._ended = True
-                self._handle.cancel("stop")
+                self._handle.cancel("stop", self._text.stopped)
         if piece:
             self._pieces.append(piece)
         return piece
 
     def _reply(self, finished: Finished) -> Reply:
-        stopped = bool(self._text.stopped)
         return Reply(
             text="".join(self._pieces),
             token_ids=tuple(e.token for e in self._events),
-            finish_reason="stop" if stopped else finished.reason,
+            finish_reason="stop" if self._text.stopped else finished.reason,
             seed=finished.seed,
             usage=replace(finished.usage, completion=len(self._events)),
             timings=finished.timings,
             logprobs=tuple(self._events) if self._logprobs else None,
-            stop=finished.stop,
+            stop=self._text.stopped,
         )
 
 

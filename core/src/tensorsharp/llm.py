@@ -208,15 +208,15 @@ class LLM:
     @property
     def template(self) -> ChatTemplate:
         """The file's chat template. UnsupportedError if it has none."""
-        if not self.has_template:
+        if self._template is None:
+            from tensorsharp.text.template import load_template
+
+            self._template = load_template(self.file) if self.has_template else None
+        if self._template is None:
             raise UnsupportedError(
                 f"{self.file.path} has no chat template ({TEMPLATE_KEY}).",
                 hint="Give the model a plain prompt instead (raw=True, --raw).",
             )
-        if self._template is None:
-            from tensorsharp.text.template import load_template
-
-            self._template = load_template(self.file)
         return self._template
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
