@@ -123,8 +123,7 @@ def types(session: nox.Session) -> None:
     projects = [project(folder)["project"] for folder in (CORE, *PLUGINS.values())]
     needed = {item for data in projects for item in data["dependencies"] if not item.startswith("tensorsharp-")}
     session.install("--quiet", *group("types"), *group("test"), *sorted(needed))
-    for folder in (CORE, *PLUGINS.values()):
-        session.run("mypy", str(folder / "src"))
+    session.run("mypy", *(str(folder / "src") for folder in (CORE, *PLUGINS.values())))
 
 
 @nox.session
