@@ -27,7 +27,7 @@ from jinja2.visitor import NodeTransformer
 
 from tensorsharp.text.limits import ITEM, MAX_BITS, LimitError, Limits
 
-MAX_SOURCE: Final = 1 << 18
+MAX_SOURCE: Final = 1 << 16
 MAX_ARGUMENT: Final = 10_000
 MAX_INDENT: Final = 64
 # Left out: what makes random text, HTML for browsers or listings for debugging, none of which belongs into a prompt.
