@@ -85,9 +85,6 @@ class Problem:
         """[n, heads, value_dim] for each span (sequence, first row, rows). The store holds nothing after a span's end."""
         rows = Rows([(a, n) for _, a, n in spans], padding)
         alive: list[Array] = []
-        fetched = [
-            np.concatenate([self.q[s][a : a + n] for s, a, n in spans] + [np.zeros((padding, self.q[0].shape[1]), np.float32)])
-        ]
         job = native.TsAttend(batch=rows.address, heads=self.heads, head_dim=self.dim, value_dim=self.value_dim)
         job.sources, job.scale, job.softcap, job.sinks_src = len(self.sources), self.scale, self.softcap, -1
 

@@ -96,10 +96,10 @@ class Rows:
     struct: native.TsBatch = field(init=False)
 
     def __post_init__(self) -> None:
-        none = [np.full(self.padding, -1)]
-        as32 = lambda parts: np.ascontiguousarray(np.concatenate(parts), np.int32)  # noqa: E731
-        self.pos = as32([np.arange(a, a + n) for a, n in self.spans] + [np.zeros(self.padding)])
-        self.seq = as32([np.full(n, s) for s, (_, n) in enumerate(self.spans)] + none)
+        pos = [np.arange(a, a + n) for a, n in self.spans]
+        seq = [np.full(n, s) for s, (_, n) in enumerate(self.spans)]
+        self.pos = np.concatenate([*pos, np.zeros(self.padding)]).astype(np.int32)
+        self.seq = np.concatenate([*seq, np.full(self.padding, -1)]).astype(np.int32)
         self.slot_out = np.full(len(self.seq), -1, np.int32)
         lengths = np.array([n for _, n in self.spans], np.int32)
         count = len(self.spans)
