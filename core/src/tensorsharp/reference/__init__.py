@@ -6,5 +6,5 @@ spec = PluginSpec(
     target="tensorsharp.reference.backend:ReferenceBackend",
     api=(1, 0),
     summary="numpy, row by row: the definition that every other backend is compared with; slow",
-    capabilities=frozenset({"cpu", "bitwise", "experts", "select", "conv", "pool", "scan"}),
+    capabilities=frozenset({"cpu", "quantised-weights", "f16-state", "bf16-state", "f32-state"}),
 )

@@ -9,17 +9,19 @@ import numpy as np
 from tensorsharp.errors import ModelError
 from tensorsharp.protocols.file import ModelFile, TensorInfo
 from tensorsharp.reference.arrays import Array
+from tensorsharp.weights.ggml_types import GGML_TYPES_BY_NAME
 from tensorsharp.weights.quants import dequantize
 
 
 class ReferenceWeights:
-    """A model's tensors, bound to the file's mapping. ModelError names a tensor that the file does not hold."""
+    """A model's tensors, bound to the file's mapping. ModelError names a tensor that is missing or of an unknown type."""
 
     def __init__(self, file: ModelFile, names: Iterable[str]) -> None:
         self.file = file
         self.names = frozenset(names)
         for name in sorted(self.names):
-            self.info(name)
+            if self.info(name).type_name not in GGML_TYPES_BY_NAME:
+                raise ModelError(f"{file.path}: tensor {name} has a type that is not known: {self.info(name).type_name}.")
         self._cache: dict[str, Array] = {}
 
     def info(self, name: str) -> TensorInfo:
@@ -36,7 +38,7 @@ class ReferenceWeights:
             if info.type_name == "I32":
                 self._cache[name] = raw.view(np.int32).reshape(info.shape)
             else:
-                self._cache[name] = dequantize(raw, info.type_name, info.shape)
+                self._cache[name] = dequantize(raw, info.type_name, info.shape, tensor=name)
         return self._cache[name]
 
     @property

@@ -59,7 +59,8 @@ class Streams:
         blocks = dict.fromkeys(self.groups, count * capacity)
         self.store = make(layout, StateSizes(self.block, blocks, count, slots=count * self.slots_each, slack=slack))
         rng = np.random.default_rng(seed)
-        self.tables = {group: rng.permutation(n).astype(np.int32).reshape(count, capacity) for group, n in blocks.items()}
+        self._owned = {group: rng.permutation(n).astype(np.int32).reshape(count, capacity) for group, n in blocks.items()}
+        self.tables = {group: table.copy() for group, table in self._owned.items()}
         self.tokens: list[list[int]] = [[] for _ in range(count)]
         self.done = [0] * count
         self._slot = [-1] * count
@@ -82,6 +83,8 @@ class Streams:
     def release(self, stream: int) -> None:
         """End a stream: its memory is poisoned and its place can be used again."""
         self.poison(stream)
+        for group in self.groups:
+            self.tables[group][stream] = self._owned[group][stream]
         self.tokens[stream] = []
         self.done[stream] = 0
         self._slot[stream] = -1
