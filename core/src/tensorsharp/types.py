@@ -39,6 +39,7 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
+        self._check_types()
         checks: tuple[tuple[str, bool, str], ...] = (
             ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1"),
             ("temperature", 0.0 <= self.temperature <= 100.0, "between 0 and 100"),
@@ -54,8 +55,35 @@ class SamplingParams:
             ("stop", all(self.stop), "strings that are not empty"),
         )
         for name, ok, expected in checks:
-            if not ok:
-                raise RequestError(f"{name} is {getattr(self, name)!r}; expected {expected}.", param=name, code="invalid_value")
+            self._require(ok, name, expected)
+
+    def _check_types(self) -> None:
+        for name in ("max_tokens", "seed", "logprobs"):
+            self._require(getattr(self, name) is None or _is_number(getattr(self, name), int), name, "a whole number or None")
+        for name in ("top_k", "repeat_last_n"):
+            self._require(_is_number(getattr(self, name), int), name, "a whole number")
+        for name in ("temperature", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty"):
+            self._require(_is_number(getattr(self, name), float), name, "a number")
+        self._require(_are(self.stop, str), "stop", "a tuple of strings")
+        self._require(_are(self.stop_token_ids, int), "stop_token_ids", "a tuple of token ids")
+        self._require(_is_bias(self.logit_bias), "logit_bias", "a mapping of token ids to numbers")
+
+    def _require(self, ok: bool, name: str, expected: str) -> None:
+        if not ok:
+            raise RequestError(f"{name} is {getattr(self, name)!r}; expected {expected}.", param=name, code="invalid_value")
+
+
+def _is_number(value: object, kind: type[int] | type[float]) -> bool:
+    """Whether a value is a whole number (int) or any number (float); true and false are neither."""
+    return not isinstance(value, bool) and isinstance(value, int if kind is int else (int, float))
+
+
+def _is_bias(value: object) -> bool:
+    return isinstance(value, Mapping) and all(_is_number(k, int) and _is_number(v, float) for k, v in value.items())
+
+
+def _are(values: object, kind: type) -> bool:
+    return isinstance(values, tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)
 
 
 @dataclass(frozen=True, slots=True)
