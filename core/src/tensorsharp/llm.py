@@ -50,13 +50,15 @@ def load(
     parallel: int = 1,
     progress: Progress | None = None,
     backend_options: Mapping[str, str] | None = None,
+    registry: Registry | None = None,
 ) -> LLM:
     """Open a GGUF file and make it ready to run.
 
     ctx_size: positions of one request, prompt and reply (None: the model's own, at most 8,192). kv_type: f16, bf16 or
     f32. parallel: requests that run at the same time. backend_options: the backend's own flags. progress is called on
-    this thread. ModelError if the file is refused, PluginError if no plugin serves it, ConfigError for a value that
-    cannot be used, CapacityError with the numbers if memory does not suffice; nothing is left open then.
+    this thread. registry: the plugins to choose from (None: all installed). ModelError if the file is refused,
+    PluginError if no plugin serves it, ConfigError for a value that cannot be used, CapacityError with the numbers if
+    memory does not suffice; nothing is left open then.
     """
     tell = progress or (lambda stage, fraction: None)
     if kv_type not in FORMAT_BYTES:
@@ -71,11 +73,11 @@ def load(
         with ThreadPoolExecutor(1, "tensorsharp-tokenizer") as workers:
             tokenizer = workers.submit(_load_tokenizer, file)
             tell("weights", 0.0)
-            registry = Registry()
-            model = cast("IBatchedPagedModel", registry.load("model", file.architecture).from_file(file))
+            plugins = registry or Registry()
+            model = cast("IBatchedPagedModel", plugins.load("model", file.architecture).from_file(file))
             context = _context(ctx_size, model.context_length)
             options = BackendOptions(device, threads, backend_options or {})
-            runs_on = cast("Backend", registry.load("backend", backend)(options))
+            runs_on = cast("Backend", plugins.load("backend", backend)(options))
             stack.callback(runs_on.close)
             engine = _engine(stack, file, model, runs_on, context, cast("Format", kv_type), parallel)
             tell("weights", 1.0)
@@ -285,10 +287,11 @@ def sampling_params(params: Mapping[str, Any]) -> SamplingParams:
             f"{unknown[0]!r} is not a parameter; expected one of {', '.join(known)}.", param=unknown[0], code="unknown_parameter"
         )
     given = dict(params)
-    for name in ("stop", "stop_token_ids"):
+    for name, one in (("stop", str), ("stop_token_ids", int)):
         if name in given:
-            given[name] = (given[name],) if isinstance(given[name], (str, int)) else tuple(given[name])
-    try:
-        return SamplingParams(**given)
-    except TypeError as error:
-        raise RequestError(f"A parameter has a value of the wrong type: {error}.", code="invalid_value") from error
+            given[name] = (given[name],) if isinstance(given[name], one) else _as_tuple(given[name])
+    return SamplingParams(**given)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, (list, set, frozenset)) else value

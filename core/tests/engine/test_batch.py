@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hashing_model import Bench, prompt, request, sizes
+from engine_bench import Bench, prompt, request, sizes
 
 from tensorsharp.protocols.batch import Batch
 

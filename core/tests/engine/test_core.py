@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hashing_model import Bench, alone, expected_logits, prompt, request, sizes
+from engine_bench import Bench, alone, expected_logits, prompt, request, sizes
 
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.types import GenerationRequest

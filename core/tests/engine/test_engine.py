@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hashing_model import VOCAB, FakeModel, FakeRunner, FakeStore, alone, expected_logits, prompt, request, sizes
+from engine_bench import MODEL, VOCAB, Runner, alone, expected_logits, prompt, request, runner_and_store, sizes
 
 from tensorsharp.engine.engine import Engine, EngineConfig
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, RequestError, TensorSharpError
@@ -18,7 +18,7 @@ from tensorsharp.types import GenerationRequest, SamplingParams
 class Gate:
     """Lets a runner's steps through one by one."""
 
-    def __init__(self, runner: FakeRunner) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._permits = threading.Semaphore(0)
         self.entered = threading.Semaphore(0)
         runner.before = self._pass
@@ -37,10 +37,9 @@ class Gate:
 
 class Rig:
     def __init__(self, *, context: int = 512, step: int = 64, chunk: int = 64, **counts: int) -> None:
-        self.store = FakeStore(sizes(**counts))
-        self.runner = FakeRunner(self.store)
+        self.runner, self.store = runner_and_store(sizes(**counts))
         config = EngineConfig(context=context, step_tokens=step, chunk_tokens=chunk)
-        self.engine = Engine(FakeModel(), self.runner, self.store, config)  # type: ignore[arg-type]
+        self.engine = Engine(MODEL, self.runner, self.store, config)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -328,7 +327,7 @@ def test_closing_ends_what_runs_and_waits_and_frees_the_state() -> None:
     gate.open()
     closer.join(20)
     assert [h.result(1).reason for h in handles] == ["cancelled"] * 3
-    assert (rig.store.freed, rig.runner.closed) == (True, True)
+    assert (len(rig.store.arrays), rig.runner.closed) == (0, True)
     with pytest.raises(TensorSharpError, match="closed"):
         rig.engine.submit(request(prompt(10)))
     rig.engine.close()

@@ -44,8 +44,8 @@ def test_log_is_within_one_ulp() -> None:
 
 
 def test_a_value_does_not_depend_on_its_neighbours() -> None:
-    x = np.random.default_rng(1).uniform(-9, 5, 257)
-    assert [exactmath.exp(x[i : i + 1])[0] for i in range(len(x))] == exactmath.exp(x).tolist()
+    x = np.random.default_rng(1).uniform(-9, 5, 10_001)
+    assert [exactmath.exp(x[i : i + 1])[0] for i in range(0, len(x), 97)] == exactmath.exp(x)[::97].tolist()
     assert exactmath.exp(x[::3]).tolist() == exactmath.exp(x)[::3].tolist()
 
 

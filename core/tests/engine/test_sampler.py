@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tensorsharp.protocols.batch import F32
 from tensorsharp.types import SamplingParams
 
 NONE = np.zeros(0, np.int32)
-OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 # (seed, position, token, hash, u, g), evaluated from the published rule with ordinary Python integers and math.log
 VECTORS = [
@@ -106,7 +107,7 @@ def test_draws_follow_the_softmax(temperature: float) -> None:
     row = np.array([0.0, 1.0, 2.0, -1.0, 1.5, 0.5], np.float32)
     expected = np.exp(row.astype(float) / temperature)
     expected *= 10_000 / expected.sum()
-    sampler = Sampler(SamplingParams(**{**OFF, "temperature": temperature}), 77)  # type: ignore[arg-type]
+    sampler = Sampler(SamplingParams(**{**OFF, "temperature": temperature}), 77)
     counts = np.bincount([sampler.choose(row, NONE, p).token for p in range(10_000)], minlength=6)
     # chi-square with 5 degrees of freedom exceeds 20.5 once in a thousand; the draws are fixed, so this never flickers
     assert ((counts - expected) ** 2 / expected).sum() < 20.5

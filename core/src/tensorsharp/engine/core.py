@@ -10,7 +10,7 @@ from tensorsharp.engine.batch import Work, build_batch
 from tensorsharp.engine.scheduler import Scheduler
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence
-from tensorsharp.errors import BackendError, TensorSharpError
+from tensorsharp.errors import TensorSharpError
 from tensorsharp.protocols.backend import Runner, StepResult
 from tensorsharp.protocols.batch import F32
 from tensorsharp.types import FinishReason, TokenEvent
@@ -76,9 +76,8 @@ class EngineCore:
         return True
 
     def _fail(self, work: SequenceOf[Work], error: Exception) -> None:
-        sentence = str(error) if isinstance(error, TensorSharpError) else f"The step failed: {type(error).__name__}: {error}"
         for w in work:
-            self._finish(w.sequence, "error", error=sentence)
+            self._finish(w.sequence, "error", error=_sentence("The step", error))
 
     def _hand_out(self, work: SequenceOf[Work], result: StepResult) -> None:
         row = 0
@@ -108,8 +107,8 @@ class EngineCore:
     def _generate(self, sequence: Sequence, logits: F32) -> None:
         try:
             choice = sequence.sampler.choose(logits, sequence.ids[: sequence.length], sequence.length)
-        except BackendError as error:
-            self._finish(sequence, "error", error=str(error))
+        except Exception as error:  # one row that cannot be sampled ends its own request
+            self._finish(sequence, "error", error=_sentence("Choosing a token", error))
             return
         if choice.token in sequence.ends:
             self._finish(sequence, "stop")
@@ -123,3 +122,8 @@ class EngineCore:
     def _finish(self, sequence: Sequence, reason: FinishReason, *, error: str | None = None, stop: str | None = None) -> None:
         self.scheduler.remove(sequence)
         sequence.sink.finish(sequence.finished(reason, error=error, stop=stop))
+
+
+def _sentence(what: str, error: Exception) -> str:
+    """What callers are told: our own errors are sentences already."""
+    return str(error) if isinstance(error, TensorSharpError) else f"{what} failed: {type(error).__name__}: {error}"

@@ -22,6 +22,8 @@ _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _SQRT_HALF = float.fromhex("0x1.6a09e667f3bcdp-1")
 _EXP_TERMS = [float(Fraction(1, factorial(n))) for n in range(13, 1, -1)]
 _LOG_TERMS = [float(Fraction(2, 2 * n + 1)) for n in range(11, 0, -1)]
+_IN_CACHE = 4096
+"""Elements worked on at a time, so that intermediate arrays stay near the core."""
 EXP_LOWEST = -708.0
 """Below this `exp` gives exactly 0."""
 
@@ -31,6 +33,12 @@ def exp(x: F64) -> F64:
 
     x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series (14 terms leave 4e-18), times 2^k in the exponent bits.
     """
+    if len(x) > _IN_CACHE:
+        return np.concatenate([_exp(x[i : i + _IN_CACHE]) for i in range(0, len(x), _IN_CACHE)])
+    return _exp(x)
+
+
+def _exp(x: F64) -> F64:
     low = x < EXP_LOWEST
     x = np.where(low, 0.0, x)
     k = np.floor(x * _LOG2_E + 0.5)

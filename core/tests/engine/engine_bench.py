@@ -1,0 +1,120 @@
+"""An engine core stepped by hand over a model whose logits are a hash of everything that a row may see.
+
+The model keeps token ids in a paged store, a windowed store, a ring and a recurrent slot, and reads them only through
+the tables and slots of the batch: a wrong block, slot, position or chunk changes the logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tensorsharp.engine.core import EngineCore
+from tensorsharp.engine.sampler import Sampler
+from tensorsharp.engine.seats import Seats
+from tensorsharp.engine.sequence import Sequence as EngineSequence
+from tensorsharp.protocols.backend import StateSizes, StepResult
+from tensorsharp.protocols.batch import F32, Batch
+from tensorsharp.state import HostStateStore
+from tensorsharp.testing.fakes import FakeModel, FakeRunner, fake_engine_parts, mixed
+from tensorsharp.types import Finished, FinishReason, GenerationRequest, SamplingParams, TokenEvent
+
+VOCAB = 61
+WINDOW = 40
+BLOCK = 32
+MODEL = FakeModel(VOCAB, window=WINDOW, ring=4, recurrent=True)
+expected_logits = MODEL.expected_logits
+
+
+class Runner(FakeRunner):
+    """Calls `before` with every batch, which may raise, and lets `poison` change the logits of a step."""
+
+    def __init__(self, store: HostStateStore) -> None:
+        super().__init__(MODEL, store)
+        self.before: Callable[[Batch], None] = lambda batch: None
+        self.poison: Callable[[Batch, F32], None] = lambda batch, logits: None
+
+    def step(self, batch: Batch, taps: Sequence[str] = ()) -> StepResult:
+        self.before(batch)
+        result = super().step(batch, taps)
+        self.poison(batch, result.logits)
+        return replace(result, fallbacks={"pool": 1})
+
+
+def runner_and_store(sizes: StateSizes) -> tuple[Runner, HostStateStore]:
+    _, store = fake_engine_parts(MODEL, sizes)
+    assert isinstance(store, HostStateStore)
+    return Runner(store), store
+
+
+class Collector:
+    """A sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.ending: tuple[FinishReason, str | None] | None = None
+        self.events: list[TokenEvent] = []
+        self.finished: Finished | None = None
+
+    @property
+    def tokens(self) -> list[int]:
+        return [e.token for e in self.events]
+
+    def token(self, event: TokenEvent) -> None:
+        assert self.finished is None
+        assert event.index == len(self.events)
+        self.events.append(event)
+
+    def finish(self, finished: Finished) -> None:
+        assert self.finished is None
+        self.finished = finished
+
+
+def sizes(blocks: int = 64, window_blocks: int = 64, sequences: int = 8) -> StateSizes:
+    return StateSizes(BLOCK, {None: blocks, WINDOW: window_blocks}, sequences, sequences)
+
+
+class Bench:
+    """An engine core over the fake model, stepped by hand."""
+
+    def __init__(
+        self, state: StateSizes | None = None, *, context: int = 512, step: int = 64, chunk: int = 64, history: int = 0
+    ) -> None:
+        self.runner, self.store = runner_and_store(state or sizes())
+        self.chunk = min(chunk, step)
+        self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk)
+        self.core = EngineCore(self.runner, self.seats, step_tokens=step, history=history)
+
+    def add(self, request: GenerationRequest) -> Collector:
+        sink = Collector()
+        sampler = Sampler(request.params, request.params.seed or 0)
+        self.core.add(EngineSequence(request, sampler, sink, limit=self.seats.limit, rows=self.chunk))
+        return sink
+
+    def step(self) -> bool:
+        did = self.core.step()
+        self.seats.check()
+        return did
+
+    def drain(self, most: int = 100_000) -> None:
+        for _ in range(most):
+            if not self.step():
+                assert not self.core.busy
+                assert all(pool.used == 0 for pool in self.seats.pools.values())
+                return
+        raise AssertionError("the engine does not come to an end")
+
+
+def request(prompt: Sequence[int], **params: object) -> GenerationRequest:
+    return GenerationRequest(tuple(prompt), SamplingParams(**{"seed": 1, **params}))  # type: ignore[arg-type]
+
+
+def prompt(length: int, salt: int = 0) -> list[int]:
+    return [mixed(salt, i) % VOCAB for i in range(length)]
+
+
+def alone(asked: GenerationRequest, context: int = 512) -> Collector:
+    """What a request gives with the whole engine to itself."""
+    bench = Bench(context=context)
+    sink = bench.add(asked)
+    bench.drain()
+    return sink

@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensorsharp.errors import (
+    BackendError,
+    CapacityError,
+    ConfigError,
+    ModelError,
+    PluginError,
+    RequestError,
+    TensorSharpError,
+    UnsupportedError,
+)
+from tensorsharp.llm import LLM, load, sampling_params
+from tensorsharp.protocols.backend import BackendOptions, Bitwise, StateSizes
+from tensorsharp.protocols.file import ModelFile
+from tensorsharp.protocols.layout import Layout
+from tensorsharp.state import HostStateStore
+from tensorsharp.testing.fakes import FakeModel, FakeRunner
+from tensorsharp.testing.tinyvocab import byte_vocabulary
+
+VOCAB = 300
+MODEL = FakeModel(VOCAB, context_length=9000)
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+)
+opened: list[str] = []
+
+
+class Model(FakeModel):
+    @classmethod
+    def from_file(cls, file: ModelFile) -> FakeModel:
+        return cls(VOCAB, context_length=9000)
+
+    def weights(self) -> frozenset[str]:
+        return frozenset({"w"})
+
+
+class Weights:
+    nbytes = 16
+
+    def close(self) -> None:
+        opened.remove("weights")
+
+
+class Runner(FakeRunner):
+    def close(self) -> None:
+        super().close()
+        opened.remove("runner")
+
+
+class Store(HostStateStore):
+    def free(self) -> None:
+        if self.arrays:
+            opened.remove("state")
+        super().free()
+
+
+class Backend:
+    """Runs the fake model; `extra` of its options: `free` = bytes it says are available, `fail` = what to refuse."""
+
+    name = "fake"
+    device = "nowhere"
+    arithmetic_id = "fake/1"
+
+    def __init__(self, options: BackendOptions) -> None:
+        self.options = options
+        self.threads = options.threads or 3
+        opened.append("backend")
+
+    def _refuse(self, what: str) -> None:
+        if self.options.extra.get("fail") == what:
+            raise BackendError(f"no {what}")
+
+    def memory(self) -> tuple[int, int]:
+        return 1 << 40, int(self.options.extra.get("free", 1 << 40))
+
+    def load(self, file: ModelFile, names: frozenset[str]) -> Weights:
+        self._refuse("weights")
+        opened.append("weights")
+        return Weights()
+
+    def state(self, layout: Layout, sizes: StateSizes) -> Store:
+        self._refuse("state")
+        store = Store(layout, sizes)
+        opened.append("state")
+        return store
+
+    def compile(self, model: FakeModel, weights: Weights, state: HostStateStore) -> Runner:
+        self._refuse("runner")
+        opened.append("runner")
+        return Runner(model, state)
+
+    def bitwise(self, types: list[str]) -> Bitwise:
+        return Bitwise(False, f"only a fake, of {', '.join(types)}")
+
+    def describe(self) -> Mapping[str, str]:
+        return {"made of": "hashes"}
+
+    def close(self) -> None:
+        opened.remove("backend")
+
+
+def write_file(
+    path: Path,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    template: str | None = TEMPLATE,
+    architecture: str = "fakeling",
+) -> Path:
+    import gguf
+
+    writer = gguf.GGUFWriter(path, architecture)
+    texts = {} if template is None else {"tokenizer.chat_template": template}
+    for key, value in {**byte_vocabulary(VOCAB), **texts, **metadata}.items():
+        if isinstance(value, bool):
+            writer.add_bool(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
+        else:
+            writer.add_array(key, value)
+    writer.add_tensor("w", np.zeros(4, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def plugins(site: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A model and a backend as installed plugins; afterwards everything that was opened must be closed."""
+    here = types.ModuleType("llm_fakes")
+    here.__dict__.update(Model=Model, Backend=Backend)
+    monkeypatch.setitem(sys.modules, "llm_fakes", here)
+    for kind, name, target in (("model", "fakeling", "Model"), ("backend", "fake", "Backend")):
+        site.plugin(kind, name, f"llm_fakes_{kind}", f"target='llm_fakes:{target}', api=(1, 0), summary='For tests.'")
+    opened.clear()
+    yield
+    assert opened == []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_file(tmp_path / "model.gguf")
+
+
+@pytest.fixture
+def llm(path: Path) -> Iterator[LLM]:
+    with load(path, backend="fake", parallel=4, ctx_size=600) as made:
+        yield made
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    return MODEL.reply(prompt, count)
+
+
+def test_a_prompt_goes_through_the_template(llm: LLM) -> None:
+    reply = llm.generate("Hi", system="Be brief.", max_tokens=6, temperature=0, ignore_eos=True)
+    ids = llm.tokenize("<|endoftext|>[system]Be brief.[user]Hi>")
+    assert list(reply.token_ids) == expected(ids, 6)
+    assert (reply.finish_reason, reply.usage.prompt, reply.usage.completion) == ("length", len(ids), 6)
+    assert reply.text == b"".join(llm.tokenizer.bytes_of(t) for t in reply.token_ids).decode(errors="replace")
+    assert reply.logprobs is None
+
+
+def test_raw_prompts_skip_the_template(llm: LLM) -> None:
+    reply = llm.generate("Hi", raw=True, max_tokens=6, temperature=0, ignore_eos=True)
+    assert list(reply.token_ids) == expected(llm.tokenize("Hi"), 6)
+    with pytest.raises(RequestError, match="raw leaves it out"):
+        llm.stream("Hi", raw=True, system="no")
+
+
+def test_a_file_without_a_template_takes_prompts_as_they_are(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "plain.gguf", template=None)
+    with load(path, backend="fake") as llm:
+        reply = llm.generate("Hi", max_tokens=3, temperature=0, ignore_eos=True)
+        assert list(reply.token_ids) == expected(llm.tokenize("Hi"), 3)
+        with pytest.raises(UnsupportedError, match=r"plain.gguf has no chat template \(tokenizer.chat_template\)"):
+            llm.chat([{"role": "user", "content": "Hi"}])
+        with pytest.raises(RequestError, match="this model has none"):
+            llm.generate("Hi", system="Be brief.")
+
+
+def test_a_conversation_begins_with_one_beginning(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "bos.gguf", {"tokenizer.ggml.add_bos_token": True})
+    with load(path, backend="fake") as llm:
+        ids = llm.tokenize_chat([{"role": "user", "content": "Hi"}])
+        assert ids == llm.tokenize("<|endoftext|>[user]Hi>", bos=False)
+        assert llm.chat([{"role": "user", "content": "Hi"}], max_tokens=1).usage.prompt == len(ids)
+
+
+def test_pieces_join_to_the_text(llm: LLM) -> None:
+    pieces = list(llm.stream("Hello", max_tokens=40, temperature=1, seed=4))
+    whole = llm.generate("Hello", max_tokens=40, temperature=1, seed=4)
+    assert "".join(pieces) == whole.text
+    assert whole.seed == 4
+
+
+def test_a_stop_string_ends_the_reply_and_is_left_out(llm: LLM) -> None:
+    free = llm.generate("Hello", max_tokens=60, temperature=0, ignore_eos=True)
+    visible = [i for i, c in enumerate(free.text) if c.isascii() and c.isprintable()]
+    stop = free.text[visible[5]]
+    at = free.text.index(stop)
+    cut = llm.generate("Hello", max_tokens=60, temperature=0, ignore_eos=True, stop=stop)
+    assert (cut.text, cut.finish_reason, cut.stop) == (free.text[:at], "stop", stop)
+    assert cut.token_ids == free.token_ids[: len(cut.token_ids)]
+    assert cut.usage.completion == len(cut.token_ids)
+    assert stop.encode() in llm.tokenizer.bytes_of(cut.token_ids[-1])
+
+
+def test_end_tokens_of_the_file_end_a_reply(llm: LLM) -> None:
+    bias = {min(llm.tokenizer.end_tokens): 100.0}
+    reply = llm.generate("Hello", temperature=0, logit_bias=bias, max_tokens=5)
+    assert (reply.token_ids, reply.text, reply.finish_reason, reply.stop) == ((), "", "stop", None)
+
+
+def test_log_probabilities_are_reported_for_each_token(llm: LLM) -> None:
+    reply = llm.generate("Hello", max_tokens=3, temperature=0, logprobs=2, ignore_eos=True)
+    assert reply.logprobs is not None
+    assert [e.token for e in reply.logprobs] == list(reply.token_ids)
+    assert all(e.logprob == e.top[0].logprob and len(e.top) == 2 for e in reply.logprobs)
+
+
+def test_several_streams_at_once_are_what_each_is_alone(llm: LLM) -> None:
+    streams = [llm.stream(f"Number {i}", max_tokens=20, seed=i) for i in range(6)]
+    together = [s.result() for s in streams]
+    alone = [llm.generate(f"Number {i}", max_tokens=20, seed=i) for i in range(6)]
+    assert [r.token_ids for r in together] == [r.token_ids for r in alone]
+
+
+def test_asyncio(llm: LLM) -> None:
+    async def run() -> tuple[list[str], str, str]:
+        pieces = [p async for p in llm.astream("Hello", max_tokens=20, seed=1)]
+        whole, chat = await asyncio.gather(
+            llm.agenerate("Hello", max_tokens=20, seed=1),
+            llm.achat([{"role": "user", "content": "Hello"}], max_tokens=20, seed=1),
+        )
+        return pieces, whole.text, chat.text
+
+    pieces, whole, chat = asyncio.run(run())
+    assert "".join(pieces) == whole == chat == llm.generate("Hello", max_tokens=20, seed=1).text
+
+
+def test_a_stream_that_is_dropped_is_cancelled(llm: LLM) -> None:
+    stream = llm.stream("Hello", ignore_eos=True, max_tokens=500)
+    handle = stream._handle
+    next(stream)
+    del stream
+    gc.collect()
+    assert handle.result(20).reason == "cancelled"
+
+
+def test_a_failing_request_raises_after_what_it_gave(llm: LLM) -> None:
+    runner = llm.engine._runner
+    assert isinstance(runner, FakeRunner)
+    runner.fail = 3
+    stream = llm.stream("Hello", ignore_eos=True, max_tokens=500)
+    with pytest.raises(BackendError, match="step 3 was told to fail"):
+        stream.result()
+    assert len(stream._events) == 2
+    assert llm.generate("Hello", ignore_eos=True, max_tokens=5).usage.completion == 5
+
+
+def test_logits_and_tokens(llm: LLM) -> None:
+    ids = llm.tokenize("the cat")
+    assert llm.detokenize(ids) == "the cat"
+    assert np.array_equal(llm.logits(ids), MODEL.expected_logits(ids))
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"temprature": 1}, "'temprature' is not a parameter; expected one of max_tokens, temperature"),
+        ({"temperature": -1}, "temperature is -1"),
+        ({"temperature": "hot"}, "temperature is 'hot'; expected a number"),
+        ({"temperature": True}, "temperature is True"),
+        ({"top_k": 2.5}, "top_k is 2.5; expected a whole number"),
+        ({"seed": "7"}, "seed is '7'; expected a whole number or None"),
+        ({"logit_bias": {"a": 1}}, "logit_bias is"),
+        ({"stop_token_ids": [1.5]}, "stop_token_ids is"),
+        ({"stop": ["a", ""]}, "stop is"),
+        ({"stop": 3}, "stop is 3; expected a tuple of strings"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+    ],
+)
+def test_bad_parameters_are_refused(params: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        sampling_params(params)
+
+
+def test_one_stop_string_or_several() -> None:
+    assert sampling_params({"stop": "ab"}).stop == ("ab",)
+    assert sampling_params({"stop": ["a", "b"], "stop_token_ids": [3]}).stop_token_ids == (3,)
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_the_numbers(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="at most 599 fit in the context of 600"):
+        llm.stream("x" * 700, raw=True)
+
+
+def test_the_report(llm: LLM, path: Path) -> None:
+    llm.generate("Hello", max_tokens=2)
+    report = llm.report()
+    assert report.pop("load_s") > 0
+    assert report == {
+        "model": str(path),
+        "architecture": "fakeling",
+        "context": 600,
+        "backend": "fake",
+        "device": "nowhere",
+        "threads": 3,
+        "arithmetic_id": "fake/1",
+        "bitwise": {"holds": False, "reason": "only a fake, of F32"},
+        "facts": {"made of": "hashes"},
+        "fallbacks": {},
+    }
+
+
+def test_progress_and_the_default_context(path: Path) -> None:
+    told: list[tuple[str, float]] = []
+    with load(path, backend="fake", threads=7, progress=lambda stage, done: told.append((stage, done))) as llm:
+        assert llm.engine.limit == 8192
+        assert llm.backend.threads == 7
+    assert told == [(stage, done) for stage in ("open", "weights", "tokenizer") for done in (0.0, 1.0)]
+    llm.close()
+
+
+def refused(path: Path, **arguments: Any) -> Callable[[], LLM]:
+    return lambda: load(path, **{"backend": "fake", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"kv_type": "q4"}, ConfigError, "kv_type is 'q4'; expected one of f16, bf16, f32"),
+        ({"parallel": 0}, ConfigError, "parallel is 0"),
+        ({"ctx_size": 9001}, ConfigError, "ctx_size is 9001; expected 2 to 9000"),
+        ({"ctx_size": 1}, ConfigError, "ctx_size is 1"),
+        ({"backend": "absent"}, PluginError, "absent"),
+        ({"backend_options": {"free": "15"}}, CapacityError, "the weights need 16 bytes; 15 are available on nowhere"),
+        ({"backend_options": {"free": "1000"}}, CapacityError, "context of 8,192 tokens needs 32,768 bytes; 984 are available"),
+        ({"backend_options": {"fail": "weights"}}, BackendError, "no weights"),
+        ({"backend_options": {"fail": "state"}}, BackendError, "no state"),
+        ({"backend_options": {"fail": "runner"}}, BackendError, "no runner"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused_and_leaves_nothing_open(
+    path: Path, arguments: dict[str, Any], error: type[TensorSharpError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        refused(path, **arguments)()
+
+
+def test_a_file_that_nobody_serves(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="unheard"):
+        load(write_file(tmp_path / "x.gguf", architecture="unheard"), backend="fake")
+
+
+def test_a_broken_tokenizer_or_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"'tokenizer\.ggml\.model' is 'unheard'"):
+        load(write_file(tmp_path / "x.gguf", {"tokenizer.ggml.model": "unheard"}), backend="fake")
+    (tmp_path / "y.gguf").write_bytes(b"not a model")
+    with pytest.raises(ModelError, match=r"y\.gguf"):
+        load(tmp_path / "y.gguf", backend="fake")
+
+
+def test_a_pool_shrinks_to_the_memory_that_there_is(path: Path) -> None:
+    with load(path, backend="fake", ctx_size=320, parallel=8, backend_options={"free": str(16 + 12 * 32 * 4)}) as llm:
+        assert llm.stats().blocks == {None: (0, 12)}
