@@ -49,9 +49,21 @@ class Settings(BaseModel):
     top_p: float = Field(_SAMPLING.top_p, gt=0, le=1, description="a number above 0, at most 1 (off)")
     min_p: float = Field(_SAMPLING.min_p, ge=0, le=1, description="a number from 0 (off) to 1")
     seed: int | None = Field(_SAMPLING.seed, ge=0, lt=2**63, description="a whole number from 0 to 2^63-1")
+    repeat_penalty: float = Field(_SAMPLING.repeat_penalty, gt=0, le=100, description="a number above 0 (1 is off), at most 100")
+    repeat_last_n: int = Field(_SAMPLING.repeat_last_n, ge=-1, description="a number of tokens, -1 (all), 0 (off) or more")
+    presence_penalty: float = Field(
+        _SAMPLING.presence_penalty, ge=-100, le=100, description="a number from -100 to 100, 0 is off"
+    )
+    frequency_penalty: float = Field(
+        _SAMPLING.frequency_penalty, ge=-100, le=100, description="a number from -100 to 100, 0 is off"
+    )
+    logprobs: int | None = Field(_SAMPLING.logprobs, ge=0, le=20, description="a number of alternatives for each token, 0 to 20")
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_one)] = Field(
         _SAMPLING.stop, description="strings that are not empty"
     )
+    system: str | None = Field(None, description="a text")
+    raw: bool = Field(False, description="true or false")
+    ggml_lib: str | None = Field(None, min_length=1, description="a folder with another build of ggml's libraries")
     disable_plugins: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         (), description="names of plugins, as 'tensorsharp plugins' lists them"
     )

@@ -35,6 +35,7 @@ Progress = Callable[[str, float], None]
 """(stage, fraction done): the stages are "open", "weights" and "tokenizer"."""
 Message = Mapping[str, Any]
 
+DEFAULT_BACKEND = "ggml"
 DEFAULT_CONTEXT = 8192
 TEMPLATE_KEY = "tokenizer.chat_template"
 
@@ -42,7 +43,7 @@ TEMPLATE_KEY = "tokenizer.chat_template"
 def load(
     path: str | PathLike[str],
     *,
-    backend: str = "ggml",
+    backend: str = DEFAULT_BACKEND,
     device: str | None = None,
     threads: int | None = None,
     ctx_size: int | None = None,
