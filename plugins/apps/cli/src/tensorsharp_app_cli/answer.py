@@ -1,0 +1,68 @@
+"""One prompt, one answer: streamed to stdout, or as one JSON object."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tensorsharp_app_cli import facts
+
+if TYPE_CHECKING:
+    from tensorsharp.config import Settings
+    from tensorsharp.generation import Generation, Reply
+    from tensorsharp.llm import LLM
+    from tensorsharp_app_cli.status import Status
+
+_RENAMED = {"temp": "temperature"}
+_SAMPLING = (
+    "max_tokens",
+    "temp",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "repeat_penalty",
+    "repeat_last_n",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+)
+
+
+def sampling(settings: Settings) -> dict[str, Any]:
+    """The settings that choose tokens, as keyword arguments of :meth:`tensorsharp.llm.LLM.stream`."""
+    return {_RENAMED.get(name, name): getattr(settings, name) for name in _SAMPLING}
+
+
+def answer(llm: LLM, prompt: str, settings: Settings, status: Status, *, as_json: bool) -> None:
+    """Print the reply to a prompt, and nothing else, on stdout."""
+    status.say("reading the prompt")
+    params = sampling(settings) | ({"logprobs": settings.logprobs} if as_json else {})
+    generation = llm.stream(prompt, system=settings.system, raw=settings.raw, **params)
+    if as_json:
+        reply = generation.result()
+        status.clear()
+        click.echo(json.dumps(facts.as_data(llm, reply), ensure_ascii=False))
+    else:
+        reply = print_stream(generation, status)
+    if status.shown:
+        click.echo(facts.speeds(reply), err=True)
+
+
+def print_stream(generation: Generation, status: Status) -> Reply:
+    """Print a reply as it comes, and a line end. What was printed stays, however the reply ends."""
+    try:
+        for piece in generation:
+            status.clear()
+            click.echo(piece, nl=False)
+    except BaseException:
+        status.clear()
+        if sys.stdout.isatty():
+            click.echo()  # so that what the shell or an error prints begins a line
+        raise
+    status.clear()
+    click.echo()
+    return generation.result()

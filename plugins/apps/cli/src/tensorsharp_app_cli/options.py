@@ -1,0 +1,75 @@
+"""The flags that commands share, and the settings that they give together with environment and file.
+
+A flag's value is text until the settings check it, so that a wrong one is refused with the same sentence wherever it
+was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tensorsharp.cli import Program
+
+if TYPE_CHECKING:
+    from tensorsharp.config import Settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
+
+DEVICE = (
+    click.option("--backend", metavar="NAME", help="The kind of device to run on; 'tensorsharp plugins' lists them."),
+    click.option("--device", metavar="NAME", help="A device of the backend."),
+    click.option("--threads", metavar="N", help="Threads to compute with."),
+    click.option("--kv-type", metavar="f16|bf16|f32", help="How keys and values are kept.  [default: f16]"),
+    click.option("--ggml-lib", metavar="FOLDER", help="Another build of ggml's libraries, for the backend ggml."),
+)
+CONTEXT = click.option("-c", "--ctx-size", metavar="N", help="Tokens of prompt and reply together.  [default: at most 8192]")
+SAMPLING = (
+    click.option("-n", "--max-tokens", metavar="N", help="Most tokens of a reply.  [default: what fits]"),
+    click.option("--temp", "--temperature", metavar="T", help="0 takes the likeliest token.  [default: 0.8]"),
+    click.option("--top-k", metavar="K", help="Draw from the K likeliest tokens; 0 is off.  [default: 40]"),
+    click.option("--top-p", metavar="P", help="Draw from the likeliest tokens that sum to P; 1 is off.  [default: 0.95]"),
+    click.option("--min-p", metavar="P", help="Leave out tokens less likely than P times the likeliest.  [default: 0.05]"),
+    click.option("--repeat-penalty", metavar="X", help="Divide the scores of recent tokens by X; 1 is off.  [default: 1]"),
+    click.option("--repeat-last-n", metavar="N", help="How many tokens are recent; -1 is all.  [default: 64]"),
+    click.option("--presence-penalty", metavar="X", help="Take X off recent tokens; 0 is off.  [default: 0]"),
+    click.option("--frequency-penalty", metavar="X", help="Take X off for each time a token is recent.  [default: 0]"),
+    click.option("--seed", metavar="N", help="The same seed gives the same reply.  [default: random]"),
+    click.option("--stop", metavar="TEXT", multiple=True, help="End the reply before this text; may be repeated."),
+    click.option("--system", metavar="TEXT", help="The system message."),
+    click.option("--raw", is_flag=True, default=None, help="Leave the chat template out."),
+)
+VERBOSE = click.option("-v", "--verbose", count=True, help="Say on stderr what is done, with speeds and facts about the run.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def flags(*options: Decorator[Any]) -> Decorator[Any]:
+    """Put options on a command, in this order in its help."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def settle(ctx: click.Context, given: Mapping[str, Any]) -> Settings:
+    """The settings of this invocation: flags, then environment, then file. ConfigError names what is wrong and where."""
+    from tensorsharp.config import resolve
+
+    named = {name: None if value == () else value for name, value in given.items()}
+    return resolve(named, config=ctx.ensure_object(Program).config).settings
+
+
+def verbosity(ctx: click.Context, verbose: int) -> int:
+    """`-v` before and after the command count together. From 1 on the log is rendered to stderr."""
+    total = verbose + ctx.ensure_object(Program).verbosity
+    if total:
+        from tensorsharp.log import configure
+
+        configure(total)
+    return total
