@@ -196,11 +196,13 @@ def test_log_probabilities_are_those_of_the_raw_row() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bias", [{}, {0: 1.0}])
-def test_logits_that_are_not_numbers_are_an_error(bad: float, temperature: float, bias: dict[int, float]) -> None:
+@pytest.mark.parametrize("masked", [False, True])
+def test_logits_that_are_not_numbers_are_an_error(bad: float, temperature: float, bias: dict[int, float], masked: bool) -> None:
     row = logits(100)
     row[57] = bad
-    with pytest.raises(BackendError, match="position 9"):
-        choose(row, temperature=temperature, logit_bias=bias)
+    sampler = Sampler(SamplingParams(temperature=temperature, logit_bias=bias), 1)
+    with pytest.raises(BackendError, match=f"position 9: that of token 57 is {bad}"):
+        sampler.choose(row, NONE, 9, np.arange(100) != 57 if masked else None)
 
 
 def test_nothing_to_choose_from_is_an_error() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import secrets
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -100,7 +100,7 @@ class Engine:
     def submit(self, request: GenerationRequest) -> RequestHandle:
         """Queue a request. RequestError if it is malformed or can never fit."""
         self.check(request)
-        seed = secrets.randbits(63) if request.params.seed is None else request.params.seed
+        seed = _random_seed() if request.params.seed is None else request.params.seed
         return self._start(request, Sampler(request.params, seed), limit=self.limit, rows=self._rows)
 
     def logits(self, ids: list[int] | tuple[int, ...]) -> F32:
@@ -177,3 +177,7 @@ class Engine:
                 self._core.add(sequence)
             self._inbox.clear()
             return not self._closed
+
+
+def _random_seed() -> int:
+    return int.from_bytes(os.urandom(8), "little") >> 1

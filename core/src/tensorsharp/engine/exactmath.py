@@ -7,7 +7,6 @@ additions, products, divisions, floor, comparisons and exponent bits, which IEEE
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import factorial, frexp
 
 import numpy as np
@@ -20,8 +19,8 @@ _LOG2_E = float.fromhex("0x1.71547652b82fep+0")
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _SQRT_HALF = float.fromhex("0x1.6a09e667f3bcdp-1")
-_EXP_TERMS = [float(Fraction(1, factorial(n))) for n in range(13, 1, -1)]
-_LOG_TERMS = [float(Fraction(2, 2 * n + 1)) for n in range(11, 0, -1)]
+_EXP_TERMS = [1.0 / factorial(n) for n in range(13, 1, -1)]
+_LOG_TERMS = [2.0 / (2 * n + 1) for n in range(11, 0, -1)]
 _IN_CACHE = 4096
 """Elements worked on at a time, so that intermediate arrays stay near the core."""
 EXP_LOWEST = -708.0

@@ -32,7 +32,8 @@ def at_least_kth(row: F32, k: int) -> Ids:
         pieces = len(row) // width
         maxima = row[: pieces * width].reshape(pieces, width).max(axis=1)
         bound = np.partition(maxima, pieces - k)[pieces - k]
-    return np.flatnonzero(row >= bound)
+    found: Ids = (row >= bound).nonzero()[0]
+    return found
 
 
 def largest(row: F32, k: int) -> Ids:

@@ -53,9 +53,13 @@ class Sampler:
         row [vocab]: raw logits. history: the tokens before. mask [vocab]: False where a token is not allowed.
         BackendError if a logit is NaN or +inf, or nothing can be chosen.
         """
+        best = int(row.argmax())
+        if not np.isfinite(row[best]):  # a NaN counts as the largest
+            raise BackendError(f"The model gave no usable logits for position {position}: that of token {best} is {row[best]}.")
         allowed = row if mask is None else np.where(mask, row, np.float32(-np.inf))
         if self._params.temperature == 0.0:
-            token = self._greedy(allowed, history, position)
+            plain = mask is None and not self._adjustment.active
+            token = best if plain else self._greedy(allowed, history, position)
         else:
             token = self._draw(allowed, history, position)
         if self._params.logprobs is None:
@@ -63,10 +67,6 @@ class Sampler:
         return Choice(token, *log_probabilities(row, token, self._params.logprobs))
 
     def _greedy(self, row: F32, history: I32, position: int) -> int:
-        best = int(row.argmax())
-        _require_finite(row[best], best, position)
-        if not self._adjustment.active:
-            return best
         touched, adjusted = self._adjustment.apply(row, history)
         rest = row.copy()
         rest[touched] = -np.inf
@@ -85,17 +85,16 @@ class Sampler:
     def _candidates(self, row: F32, history: I32, position: int) -> tuple[Ids, F64]:
         """Every token that top-k may keep, ids ascending, and their values before temperature."""
         k = self._params.top_k or len(row)
-        best = int(row.argmax())
-        _require_finite(row[best], best, position)
         if not self._adjustment.active:
             ids = at_least_kth(row, k)
-            return ids, row[ids].astype(np.float64)
-        touched, adjusted = self._adjustment.apply(row, history)
-        rest = row.copy()
-        rest[touched] = -np.inf
-        ids = np.union1d(at_least_kth(rest, k), touched)
-        values = row[ids].astype(np.float64)
-        values[np.searchsorted(ids, touched)] = adjusted
+            values = row[ids].astype(np.float64)
+        else:
+            touched, adjusted = self._adjustment.apply(row, history)
+            rest = row.copy()
+            rest[touched] = -np.inf
+            ids = np.union1d(at_least_kth(rest, k), touched)
+            values = row[ids].astype(np.float64)
+            values[np.searchsorted(ids, touched)] = adjusted
         _require_choice(values, position)
         return ids, values
 
@@ -124,7 +123,7 @@ def draw(ids: Ids, values: F64, seed: int, position: int) -> int:
     u = uniforms(seed, position, ids)
     rough = values + rough_gumbel(u)
     best = float(rough.max())
-    near = np.flatnonzero(rough >= best - 4 * (ROUGHNESS + _ROUNDING * abs(best)))
+    near = (rough >= best - 4 * (ROUGHNESS + _ROUNDING * abs(best))).nonzero()[0]
     exact = [(-(float(values[i]) + gumbel(float(u[i]))), -float(values[i]), int(ids[i])) for i in near.tolist()]
     return min(exact)[2]
 
@@ -142,12 +141,9 @@ def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[Toke
     return at(token), tuple(TokenLogprob(i, at(i)) for i in likeliest)
 
 
-def _require_finite(value: np.float32, token: int, position: int) -> None:
-    if not np.isfinite(value):
-        raise BackendError(f"The model gave no usable logits for position {position}: the largest, of token {token}, is {value}.")
-
-
 def _require_choice(values: F64, position: int) -> None:
     best = values.max()
     if not np.isfinite(best):
-        raise BackendError(f"No token can be chosen at position {position}: after penalties and bias the best value is {best}.")
+        raise BackendError(
+            f"No token can be chosen at position {position}: after penalties, bias and mask the best value is {best}."
+        )
