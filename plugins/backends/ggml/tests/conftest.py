@@ -143,6 +143,14 @@ def native_backend() -> Callable[[int], GgmlBackend]:
     return _native_backend
 
 
+@pytest.fixture(params=["native", "off"])
+def backend_for(request: pytest.FixtureRequest) -> Callable[[int], GgmlBackend]:
+    """threads -> the backend with our kernels, and without them."""
+    if request.param == "native":
+        return _native_backend
+    return lambda threads: GgmlBackend(BackendOptions(threads=threads, extra={"kernels": "off"}))
+
+
 def _native_backend(threads: int) -> GgmlBackend:
     absent = native.why_not()
     if absent is not None:
@@ -166,7 +174,7 @@ def ragged(*parts: Rows, wanted: Sequence[int] | None = None, groups: Sequence[i
     """A batch of sequences; all rows are wanted unless said otherwise. Every block group uses the same blocks."""
     lengths = [len(p.tokens) for p in parts]
     first = [sum(lengths[:i]) for i in range(len(parts))]
-    table = np.full((len(parts), 16), -1, np.int32)
+    table = np.full((len(parts), 32), -1, np.int32)
     for i, part in enumerate(parts):
         table[i, : len(part.blocks)] = part.blocks
 

@@ -51,7 +51,7 @@ class GgmlBackend:
         return identity.arithmetic_id(self._library, self._kernels)
 
     def bitwise(self, types: Iterable[str]) -> Bitwise:
-        return identity.bitwise(self._library, self._kernels, self._absent, types)
+        return identity.bitwise(self._library, self._kernels, types)
 
     def describe(self) -> Mapping[str, str]:
         return identity.describe(self._library, self._kernels, self._absent)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes as c
 from typing import Any
 
-F32, F16, I32, I64, BF16 = 0, 1, 26, 27, 30
+F32, F16, I8, I32, I64, BF16 = 0, 1, 24, 26, 27, 30
 """enum ggml_type of the element types that graphs compute with."""
+TYPES = 43
+"""Number of element types, removed ones included."""
 
 STATUS_SUCCESS = 0
 ALL_THREADS = -1
@@ -71,7 +73,6 @@ def _same(result: Any, names: str, *args: Any) -> dict[str, tuple[Any, tuple[Any
 
 BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {
     **_same(_S, "version commit"),
-    **_same(_S, "type_name", _I),
     **_same(_L, "blck_size", _I),
     **_same(_Z, "type_size", _I),
     **_same(_Z, "tensor_overhead"),
@@ -127,6 +128,7 @@ CPU: dict[str, tuple[Any, tuple[Any, ...]]] = {
     **_same(_P, "backend_cpu_init"),
     **_same(None, "backend_cpu_set_n_threads", _P, _I),
     **_same(None, "backend_cpu_set_threadpool", _P, _P),
+    **_same(None, "backend_cpu_set_use_ref", _P, _B),
     **_same(_P, "threadpool_new", _P),
     **_same(None, "threadpool_free", _P),
     **_same(_I, " ".join(f"cpu_has_{name}" for name in FEATURES)),

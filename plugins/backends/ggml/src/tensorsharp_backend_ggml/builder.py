@@ -167,15 +167,25 @@ class Builder:
     # custom operations -----------------------------------------------------------------------------------------
 
     def custom(
-        self, function: int, descriptor: object, args: Sequence[Node], shape: Shape, dtype: Literal["f32", "i32"] = "f32"
+        self,
+        function: int,
+        descriptor: object,
+        args: Sequence[Node],
+        shape: Shape,
+        dtype: Literal["f32", "i32"] = "f32",
+        type_id: int | None = None,
     ) -> Node:
-        """A node that calls a native kernel. args: the tensors it reads, in the order of its interface."""
+        """A node that calls a native kernel. args: the tensors it reads, in the order of its interface.
+
+        type_id: ggml's type of the result where it is not that of `dtype`.
+        """
         if len(args) > MAX_ARGS:
             raise ModelError(f"an operation reads {len(args)} tensors; a custom node of ggml takes {MAX_ARGS}.")
         pointers = (ctypes.c_void_p * max(len(args), 1))(*(a.ptr for a in args))
         userdata = None if descriptor is None else ctypes.addressof(descriptor)  # type: ignore[arg-type]
         self.keep.append(descriptor)
-        type_id = I32 if dtype == "i32" else F32
+        if type_id is None:
+            type_id = I32 if dtype == "i32" else F32
         ne = reversed_shape(shape)
         pointer = self.ggml.custom_4d(self._room(), type_id, *ne, pointers, len(args), function, ALL_THREADS, userdata)
         return Node(pointer, shape, dtype, type_id)

@@ -1,7 +1,8 @@
 """Paged state without our kernels: ggml's own row copies and its flash attention over gathered keys.
 
-ggml's flash attention changes its arithmetic with the number of rows, so the bitwise contract does not hold here; and
-its key axis is a length, so the number of gathered rows is part of a graph's signature.
+ggml's flash attention changes its arithmetic with the number of rows and keys unless it is told to run plainly, row by
+row over the visible keys ascending (`Threads`); so it gives the same bits in any batch, but slowly, and not the bits of
+our kernels. Its key axis is a length: the number of gathered rows is part of a graph's signature.
 """
 
 from __future__ import annotations

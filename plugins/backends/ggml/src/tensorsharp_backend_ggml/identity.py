@@ -14,8 +14,10 @@ from tensorsharp_backend_ggml.native import Kernels
 ALWAYS_STABLE = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"})
 """Weight types whose matrix product takes one path whatever the number of rows, in every x86 build that was measured."""
 NO_PRODUCT = frozenset({"I32"})
-MANY_ROW_KERNELS = ("llamafile", "amx_int8", "matmul_int8")
+MANY_ROW_KERNELS = ("llamafile", "amx_int8")
 """Extras that switch to another kernel when a product has more rows."""
+TILED_SINCE = (0, 21)
+"""The wheel's 0.20 has no tiled products; later versions switch to them from 8 rows on, unless told to run plainly."""
 
 
 def arithmetic_id(library: Library, kernels: Kernels | None) -> str:
@@ -33,18 +35,17 @@ def _digest(files: Iterable[Path]) -> str:
     return total.hexdigest()[:16]
 
 
-def bitwise(library: Library, kernels: Kernels | None, absent: str | None, types: Iterable[str]) -> Bitwise:
+def bitwise(library: Library, kernels: Kernels | None, types: Iterable[str]) -> Bitwise:
     """Whether rows come out the same in every batch, for weights of these types."""
-    if kernels is None:
-        reason = f"ggml's flash attention changes its arithmetic with the number of rows, and our kernels are absent: {absent}"
-        return Bitwise(False, _sentence(reason))
-    extras = [name for name in MANY_ROW_KERNELS if name in library.features]
-    unstable = sorted(set(types) - ALWAYS_STABLE - NO_PRODUCT)
-    if "matmul_int8" in extras:
+    if "matmul_int8" in library.features:
         return Bitwise(False, "ggml multiplies two rows at a time on this CPU (matmul_int8), one where the number is odd.")
+    extras = [name for name in MANY_ROW_KERNELS if name in library.features]
+    if kernels is not None and library.numbers >= TILED_SINCE:
+        extras.append("tiled products")
+    unstable = sorted(set(types) - ALWAYS_STABLE - NO_PRODUCT)
     if extras and unstable:
         built, which = " and ".join(extras), ", ".join(unstable)
-        return Bitwise(False, f"this ggml was built with {built}, whose products for {which} depend on the number of rows.")
+        return Bitwise(False, f"this ggml has {built}, with which products for {which} depend on the number of rows.")
     return Bitwise(True)
 
 
@@ -57,7 +58,3 @@ def describe(library: Library, kernels: Kernels | None, absent: str | None) -> M
         "instruction sets": " ".join(library.features) or "none",
         "kernels": f"none: {absent}" if kernels is None else f"{kernels.isa}, version {kernels.version}",
     }
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."

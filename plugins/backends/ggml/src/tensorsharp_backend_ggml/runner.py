@@ -44,7 +44,7 @@ class GgmlRunner:
     ) -> None:
         self._library, self._kernels = library, kernels
         self._model, self._weights, self._state = model, weights, state
-        self._threads = Threads(library.ggml, threads)
+        self._threads = Threads(library.ggml, threads, plain=kernels is None)
         self._graphs: OrderedDict[Hashable, Graph] = OrderedDict()
         self._closed = False
 

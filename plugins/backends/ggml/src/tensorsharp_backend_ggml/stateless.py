@@ -11,6 +11,9 @@ import numpy as np
 from tensorsharp.inputs import Request, Tensor
 from tensorsharp.protocols.batch import F32, I32, Batch
 from tensorsharp.reference import elementwise, linear
+from tensorsharp_backend_ggml import products
+from tensorsharp_backend_ggml.binding import I8
+from tensorsharp_backend_ggml.native import TsLinear, TsQuantise
 from tensorsharp_backend_ggml.tensors import Node, dense_strides
 from tensorsharp_backend_ggml.written import Written, node, require
 
@@ -166,7 +169,18 @@ class Stateless(Written):
         )
         shape = (*x.shape[:-1], weight.shape[0])
         flat = self.regroup(x, (math.prod(x.shape[:-1]), x.shape[-1])) if len(x.shape) != 2 else x
+        if self.kernels is not None and weight.type in products.TYPES:
+            return self.regroup(self._own_product(flat, weight), shape)
         return self.regroup(self.b.op("mul_mat", weight, flat, shape=(flat.shape[0], weight.shape[0])), shape)
+
+    def _own_product(self, x: Node, weight: Node) -> Node:
+        """Our kernel's product; activations are quantised once for all weights that read them."""
+        inner, wide = x.shape[1], products.is_super(weight.type)
+        key = (x.ptr, wide)
+        if key not in self._quantised:
+            shape = (x.shape[0], products.activation_bytes(inner, wide))
+            self._quantised[key] = self.kernel("quantise", TsQuantise(inner, int(wide)), [x], shape, "i32", I8)
+        return self.kernel("linear", TsLinear(inner), [self._quantised[key], weight], (x.shape[0], weight.shape[0]))
 
     def _grouped(self, x: Node, weight: Node) -> Node:
         rows, (groups, out, width) = x.shape[0], weight.shape

@@ -27,9 +27,12 @@ def _core(folder: Path, cpu: int) -> tuple[str, str]:
 
 
 class Threads:
-    """A ggml CPU backend instance with threads of its own, which sleep between steps."""
+    """A ggml CPU backend instance with threads of its own, which sleep between steps.
 
-    def __init__(self, ggml: Ggml, count: int) -> None:
+    plain: leave out the kernels that ggml switches to by the number of rows or keys (tiled attention and products).
+    """
+
+    def __init__(self, ggml: Ggml, count: int, *, plain: bool) -> None:
         self._ggml = ggml
         params = ThreadpoolParams()
         ggml.threadpool_params_init(ctypes.byref(params), count)
@@ -38,6 +41,7 @@ class Threads:
         self.backend: int | None = ggml.backend_cpu_init()
         ggml.backend_cpu_set_n_threads(self.backend, count)
         ggml.backend_cpu_set_threadpool(self.backend, self._pool)
+        ggml.backend_cpu_set_use_ref(self.backend, plain)
 
     def close(self) -> None:
         """End the threads. Idempotent."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorsharp.errors import BackendError, ModelError
 from tensorsharp.protocols.file import ModelFile, TensorInfo
-from tensorsharp_backend_ggml.binding import ALIGNMENT, BF16, F16, F32, I32, I64, InitParams
+from tensorsharp_backend_ggml.binding import ALIGNMENT, BF16, F16, F32, I32, I64, TYPES, InitParams
 from tensorsharp_backend_ggml.library import Library
 from tensorsharp_backend_ggml.tensors import Bytes, Node, reversed_shape, zeros
 
@@ -76,8 +76,8 @@ class GgmlWeights:
     def _check(self, file: ModelFile, info: TensorInfo) -> None:
         ggml = self._library.ggml
         where = f"{file.path}: tensor {info.name}"
-        known = ggml.type_name(info.type_id).decode() not in ("NONE", "DEPRECATED")
-        block = ggml.blck_size(info.type_id) if known else 0
+        # ggml reads its table of types without a check; removed types have blocks of 0.
+        block = ggml.blck_size(info.type_id) if 0 <= info.type_id < TYPES else 0
         if not block:
             raise ModelError(
                 f"{where} has type {info.type_name} ({info.type_id}), which ggml {self._library.version} does not know."

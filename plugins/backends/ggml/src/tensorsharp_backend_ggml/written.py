@@ -23,6 +23,7 @@ class Written:
         self.weights = weights
         self.kernels = kernels
         self._widened: dict[int, Node] = {}
+        self._quantised: dict[tuple[int, bool], Node] = {}
 
     def kernel(
         self,
@@ -31,11 +32,12 @@ class Written:
         args: Sequence[Node],
         shape: Shape,
         dtype: Literal["f32", "i32"] = "f32",
+        type_id: int | None = None,
     ) -> Node:
         """A node of our kernel `name`; its arguments are made contiguous."""
         assert self.kernels is not None
         read = [self.b.contiguous(a) for a in args]
-        return self.b.custom(self.kernels.pointer(name), descriptor, read, shape, dtype)
+        return self.b.custom(self.kernels.pointer(name), descriptor, read, shape, dtype, type_id)
 
     def f32(self, x: Node) -> Node:
         """A weight of another type as float32, dequantised in the graph; anything else as it is."""
