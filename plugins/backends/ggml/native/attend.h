@@ -1,7 +1,7 @@
 // attend: softmax over paged and batch-local sources, in segments of 1,024 rows and tiles of 32.
 //
 // Work is cut into blocks of query rows of one sequence by heads; workers take contiguous shares of about equal cost.
-// A block's key tile is widened to float32 once and meets all its query rows while it is in cache.
+// A tile of keys meets all query rows of a block while it is in cache.
 #pragma once
 #include "rows.h"
 #include "tile.h"
@@ -9,9 +9,11 @@
 namespace {
 
 constexpr int SEGMENT = 1024;
-constexpr int MAX_QUERIES = 32;      // query rows (row x head) of a block
-constexpr int WORKSPACE = 56 * 1024; // floats
-constexpr int NARROW = 4;            // up to so many query rows, keys are widened in registers
+constexpr int MAX_QUERIES = 32;       // query rows (row x head) of a block
+constexpr int WORKSPACE = 56 * 1024;  // floats
+// For up to so many query rows keys are widened in registers, each time they are used; for more, once into a buffer. A
+// conversion instruction is cheaper than the buffer's share of the cache; without one (LANES = 4) it is not.
+constexpr int NARROW = LANES > 4 ? MAX_QUERIES : 4;
 
 TS_INLINE int padded(int n) { return (n + 15) & ~15; }
 
@@ -63,25 +65,20 @@ struct Walk {
     }
 };
 
-// Pointers to one head of the rows at places tile+begin .. tile+end-1.
+// Pointers to one head of the rows at places tile+begin .. tile+end-1. The rows are asked into the cache.
 void locate(Walk walk, const ts_paged *paged, int src, int head, int heads, int dim, int64_t tile, Span span, Rows &out) {
     const int64_t sequence = walk.at.job->batch->seq[walk.row];
     out.type = paged ? paged->type : TS_F32;
     const int64_t size = out.type == TS_F32 ? 4 : 2, skip = (int64_t)head * dim * size;
-    const char *flat = paged ? nullptr : (const char *)walk.at.dst->src[src]->data;
     const int64_t bytes = paged ? paged->width * size : (int64_t)heads * dim * size;
-    int64_t before = -2, left = 0;
-    for (int k = span.begin; k < span.end; ++k) {
-        const int64_t row = walk.place(tile + k);
-        if (!paged) out.at[k] = flat + row * bytes + skip;
-        else if (row == before + 1 && left > 0) out.at[k] = out.at[k - 1] + bytes;
-        else {
-            out.at[k] = row_of(paged, sequence, row) + skip;
-            left = paged->block_rows - row % paged->block_rows;
-        }
-        before = row;
-        --left;
+    for (int k = span.begin, run; k < span.end; k += run) {  // a run of rows that lie one after another
+        const int64_t row = walk.place(tile + k), left = paged ? paged->block_rows - row % paged->block_rows : TILE;
+        const char *first = paged ? row_of(paged, sequence, row) : (const char *)walk.at.dst->src[src]->data + row * bytes;
+        run = walk.source.select_src >= 0 ? 1 : span.end - k < left ? span.end - k : (int)left;
+        for (int i = 0; i < run; ++i) out.at[k + i] = first + i * bytes + skip;
     }
+    for (int k = span.begin; k < span.end; ++k)
+        for (int64_t byte = 0; byte < dim * size; byte += 64) __builtin_prefetch(out.at[k] + byte);
 }
 
 // A block of query rows: batch rows r0 .. r1-1 of one sequence by heads h0 .. h1-1, row-major.
@@ -95,13 +92,41 @@ struct Block {
     Span span[MAX_QUERIES];
 };
 
-void take_tile(const Query &at, Block &b, const ts_source &source, int64_t tile, Span all) {
+// A tile that some query row sees, and where its keys lie.
+struct Step { int64_t tile; Span all; Rows keys; };
+
+TS_INLINE Span clip(const Seen &row, int64_t tile) {
+    const int64_t from = row.begin - tile, to = row.end - tile;
+    return Span{from < 0 ? 0 : from > TILE ? TILE : (int)from, to < 0 ? 0 : to > TILE ? TILE : (int)to};
+}
+
+// Look for the first such tile from `tile` on. False if there is none before `end`.
+bool find(const Query &at, const Block &b, const ts_source &source, const Seen *rows, int64_t tile, int64_t end, Step &out) {
+    for (; tile < end; tile += TILE) {
+        out.tile = tile, out.all = Span{TILE, 0};
+        for (int64_t r = b.r0; r < b.r1; ++r) {
+            const Span span = clip(rows[r - b.r0], tile);
+            if (span.begin >= span.end) continue;
+            out.all.begin = span.begin < out.all.begin ? span.begin : out.all.begin;
+            out.all.end = span.end > out.all.end ? span.end : out.all.end;
+        }
+        if (out.all.begin >= out.all.end) continue;
+        const int head = b.h0 / (at.job->heads / source.kv_heads);
+        locate(Walk{at, source, b.r0}, source.key, source.key_src, head, source.kv_heads, at.job->head_dim, tile, out.all, out.keys);
+        return true;
+    }
+    return false;
+}
+
+// Take the tile of `step` and go on to the next one, whose keys are on their way while this one's values are used.
+bool take_tile(const Query &at, Block &b, const ts_source &source, const Seen *rows, int64_t end, Step &step) {
     const ts_attend *job = at.job;
     const int head = b.h0 / (job->heads / source.kv_heads), dim = job->head_dim, width = job->value_dim;
     const bool cut = !source.value && source.value_src < 0;
-    const Walk walk{at, source, b.r0};
-    Rows keys, values;
-    locate(walk, source.key, source.key_src, head, source.kv_heads, dim, tile, all, keys);
+    const Span all = step.all;
+    Rows &keys = step.keys, values;
+    for (int i = 0; i < b.n; ++i) b.span[i] = clip(rows[i / (b.h1 - b.h0)], step.tile);
+    if (!cut) locate(Walk{at, source, b.r0}, source.value, source.value_src, head, source.kv_heads, width, step.tile, all, values);
     if (b.n > NARROW || dim % 8 || (cut && width % LANES)) widen(keys, all, dim, b.ldq, b.tile);
     for (int i = 0, n; i < b.n; i += n) {
         n = bundle(b.n - i);
@@ -113,30 +138,42 @@ void take_tile(const Query &at, Block &b, const ts_source &source, int64_t tile,
         else scores_by<TS_BF16>(n, q, b.ldq, keys, all, depth, out);
     }
     const Softmax how{job->scale, job->softcap};
-    for (int i = 0; i < b.n; ++i)
-        if (b.span[i].begin < b.span[i].end) b.c[i] = weights(b.x + i * TILE, b.span[i], how, b.m + i);
-    if (cut) values = keys;
-    else {
-        locate(walk, source.value, source.value_src, head, source.kv_heads, width, tile, all, values);
-        if (b.n > NARROW || width % LANES) widen(values, all, width, b.lda, b.tile);
+    for (int i = 0; i < b.n; ++i) {
+        float *x = b.x + i * TILE;
+        b.c[i] = 0.0f;
+        if (b.span[i].begin < b.span[i].end) b.c[i] = weights(x, b.span[i], how, b.m + i);
+        else memset(x, 0, sizeof(float) * TILE);
     }
+    for (int i = 0; i < b.n; i += LANES) save(b.c + i, exponential(load(b.c + i)));
+    if (b.n <= 4) totals<4>(b.l, b.x, b.c);
+    else
+        for (int i = 0; i < b.n; i += 8) totals<8>(b.l + i, b.x + i * TILE, b.c + i);
+    if (cut) values = keys;
+    else if (b.n > NARROW || width % LANES) widen(values, all, width, b.lda, b.tile);
+    const bool more = find(at, b, source, rows, step.tile + TILE, end, step);
     for (int i = 0, n; i < b.n; i += n) {
         const Span span = b.span[i];
         n = bundle(b.n - i);
         for (int j = 1; j < n; ++j)
             if (b.span[i + j].begin != span.begin || b.span[i + j].end != span.end) n = j;
         if (span.begin >= span.end) continue;
-        float *a = b.a + i * b.lda, *l = b.l + i;
+        float *a = b.a + i * b.lda;
         const float *p = b.x + i * TILE, *c = b.c + i;
         const int columns = (width + LANES - 1) / LANES * LANES;
-        if (values.type == TS_F32) weigh_by<TS_F32>(n, a, b.lda, l, p, c, values, span, columns);
-        else if (values.type == TS_F16) weigh_by<TS_F16>(n, a, b.lda, l, p, c, values, span, columns);
-        else weigh_by<TS_BF16>(n, a, b.lda, l, p, c, values, span, columns);
+        if (values.type == TS_F32) weigh_by<TS_F32>(n, a, b.lda, p, c, values, span, columns);
+        else if (values.type == TS_F16) weigh_by<TS_F16>(n, a, b.lda, p, c, values, span, columns);
+        else weigh_by<TS_BF16>(n, a, b.lda, p, c, values, span, columns);
     }
+    return more;
 }
 
 // Add the segment's partial result of query row i to the row's total.
 void merge(Block &b, int i) {
+    if (b.total_l[i] == 0.0f) {  // the first one
+        memcpy(b.total + i * b.lda, b.a + i * b.lda, sizeof(float) * b.lda);
+        b.total_m[i] = b.m[i], b.total_l[i] = b.l[i];
+        return;
+    }
     const float top = b.total_m[i] > b.m[i] ? b.total_m[i] : b.m[i];
     const float old = exponential(splat(b.total_m[i] - top))[0], now = exponential(splat(b.m[i] - top))[0];
     float *total = b.total + i * b.lda, *a = b.a + i * b.lda;
@@ -146,31 +183,19 @@ void merge(Block &b, int i) {
 }
 
 void take_segment(const Query &at, Block &b, const ts_source &source, const Seen *rows, int64_t begin, int64_t end) {
-    const int heads = b.h1 - b.h0;
     for (int i = 0; i < b.n; ++i) b.m[i] = -__builtin_inff(), b.l[i] = 0.0f;
     memset(b.a, 0, sizeof(float) * b.n * b.lda);
-    for (int64_t tile = begin / TILE * TILE; tile < end; tile += TILE) {
-        Span all{TILE, 0};
-        for (int i = 0; i < b.n; ++i) {
-            const Seen &row = rows[i / heads];
-            const int64_t from = row.begin - tile, to = row.end - tile;
-            const Span span{from < 0 ? 0 : from > TILE ? TILE : (int)from, to < 0 ? 0 : to > TILE ? TILE : (int)to};
-            b.span[i] = span;
-            if (span.begin >= span.end) continue;
-            all.begin = span.begin < all.begin ? span.begin : all.begin;
-            all.end = span.end > all.end ? span.end : all.end;
-        }
-        if (all.begin < all.end) take_tile(at, b, source, tile, all);
-    }
+    Step step;
+    bool more = find(at, b, source, rows, begin / TILE * TILE, end, step);
+    while (more) more = take_tile(at, b, source, rows, end, step);
     for (int i = 0; i < b.n; ++i)
-        if (b.m[i] != -__builtin_inff()) merge(b, i);
+        if (b.l[i] != 0.0f) merge(b, i);
 }
 
 void take_block(const Query &at, Block &b) {
     const ts_attend *job = at.job;
     const int heads = b.h1 - b.h0, dim = job->head_dim, width = job->value_dim;
     memset(b.q, 0, sizeof(float) * b.n * b.ldq);
-    memset(b.total, 0, sizeof(float) * b.n * b.lda);
     for (int i = 0; i < b.n; ++i) {
         const int64_t query = (b.r0 + i / heads) * job->heads + b.h0 + i % heads;
         memcpy(b.q + i * b.ldq, (const float *)at.dst->src[0]->data + query * dim, sizeof(float) * dim);
@@ -201,9 +226,11 @@ void take_block(const Query &at, Block &b) {
             memset(b.a + i * b.lda, 0, sizeof(float) * b.lda);
             merge(b, i);
         }
-        if (b.total_l[i] != 0.0f)
+        float *out = (float *)at.dst->data + ((b.r0 + i / heads) * job->heads + head) * width;
+        if (b.total_l[i] == 0.0f) memset(a, 0, sizeof(float) * b.lda);  // nothing was visible
+        else
             for (int k = 0; k < b.lda; k += LANES) save(a + k, load(a + k) / b.total_l[i]);
-        memcpy((float *)at.dst->data + ((b.r0 + i / heads) * job->heads + head) * width, a, sizeof(float) * width);
+        memcpy(out, a, sizeof(float) * width);
     }
 }
 
@@ -239,7 +266,7 @@ void attend(ts_tensor *dst, int ith, int nth, void *userdata) {
     const int tile = TILE * (b.ldq > b.lda ? b.ldq : b.lda), fit = (WORKSPACE - tile) / (b.ldq + 2 * b.lda);
     const int limit = fit < MAX_QUERIES ? fit : MAX_QUERIES;
     b.tile = workspace, b.q = b.tile + tile, b.a = b.q + limit * b.ldq, b.total = b.a + limit * b.lda;
-    memset(b.x, 0, sizeof b.x);
+    memset(b.x, 0, sizeof b.x), memset(b.c, 0, sizeof b.c), memset(b.l, 0, sizeof b.l);
 
     int group = job->heads, most = MAX_QUERIES;
     for (int s = 0; s < job->sources; ++s) {

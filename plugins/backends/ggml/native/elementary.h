@@ -58,6 +58,7 @@ TS_INLINE W phi(W x) {
 }
 
 TS_INLINE W gelu_of(W x, int kind) {
+    if (kind == TS_SILU) return x / (exponential(-x) + 1.0f);
     if (kind == TS_GELU_ERF) return x * phi(x);
     // x * sigmoid(2z) is x/2 * (1 + tanh z) without its cancellation.
     const W z2 = x * 1.5957691216f * fma(x * x, splat(0.044715f), splat(1.0f));

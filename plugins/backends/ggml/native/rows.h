@@ -1,5 +1,6 @@
-// Kernels that treat each row, or each element, alone: store, rope, gelu, top_k.
+// Kernels that treat each row, or each element, alone: store, rope, gelu, norm, top_k.
 #pragma once
+#include <math.h>
 #include "elementary.h"
 
 namespace {
@@ -96,6 +97,43 @@ void gelu(ts_tensor *dst, int ith, int nth, void *userdata) {
         const W g = load(part[0]);
         save(part[0], up ? gated(g, load(part[1]), job) : gelu_of(g, job->kind));
         memcpy(out + i, part[0], rest);
+    }
+}
+
+// Sums of squares in the order of a dot product: eight lanes, one tree; a rest shorter than eight is filled with zeros.
+float square_sum(const float *x, int64_t n) {
+    Dot dots[8];
+    for (Dot &d : dots) d = dot_zero();
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const Dot v = dot_fetch<TS_F32>((const char *)x, i);
+        dots[0] = dot_fma(v, v, dots[0]);
+    }
+    if (i < n) {
+        float rest[8] = {};
+        memcpy(rest, x + i, (size_t)(n - i) * 4);
+        const Dot v = dot_fetch<TS_F32>((const char *)rest, 0);
+        dots[0] = dot_fma(v, v, dots[0]);
+    }
+    float sums[8];
+    dot_sums(dots, sums);
+    return sums[0];
+}
+
+void norm(ts_tensor *dst, int ith, int nth, void *userdata) {
+    const ts_norm *job = (const ts_norm *)userdata;
+    const int64_t n = job->width, rows = dst->ne[0] * row_count(dst) / n, period = job->period / n;
+    const float *weights = job->has_weight ? (const float *)dst->src[1]->data : nullptr;
+    const Share mine = share(rows, ith, nth);
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+        const float *x = (const float *)dst->src[0]->data + r * n;
+        const float *weight = weights ? weights + (r % period) * n : nullptr;
+        float *out = (float *)dst->data + r * n;
+        const float scale = 1.0f / sqrtf(square_sum(x, n) / (float)n + job->eps);
+        if (weight)
+            for (int64_t i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+        else
+            for (int64_t i = 0; i < n; ++i) out[i] = x[i] * scale;
     }
 }
 

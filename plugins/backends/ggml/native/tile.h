@@ -14,18 +14,18 @@ struct Span { int begin, end; };
 
 // Up to eight keys against Q query rows: out[q*TILE + k] = <query q, key k>. dim is a multiple of 8.
 template <int Q, int F> TS_INLINE void eight_scores(const float *q, int ldq, const char *const *key, int dim, float *out) {
-    constexpr int K = Q == 1 ? 8 : 4;  // as many running sums as registers hold
+    constexpr int K = Q == 1 ? 8 : 4;  // sums, one vector of each query and one of a key fill 16 registers
     Dot sums[Q][8];
     for (int first = 0; first < 8; first += K) {
         Dot sum[Q][K];
         for (int i = 0; i < Q; ++i)
             for (int k = 0; k < K; ++k) sum[i][k] = dot_zero();
         for (int d = 0; d < dim; d += 8) {
-            Dot x[K];
-            for (int k = 0; k < K; ++k) x[k] = dot_fetch<F>(key[first + k], d);
-            for (int i = 0; i < Q; ++i) {
-                const Dot query = dot_fetch<TS_F32>((const char *)(q + i * ldq), d);
-                for (int k = 0; k < K; ++k) sum[i][k] = dot_fma(query, x[k], sum[i][k]);
+            Dot query[Q];
+            for (int i = 0; i < Q; ++i) query[i] = dot_fetch<TS_F32>((const char *)(q + i * ldq), d);
+            for (int k = 0; k < K; ++k) {
+                const Dot x = dot_fetch<F>(key[first + k], d);
+                for (int i = 0; i < Q; ++i) sum[i][k] = dot_fma(query[i], x, sum[i][k]);
             }
         }
         for (int i = 0; i < Q; ++i)
@@ -49,50 +49,65 @@ TS_INLINE void columns(float *a, int lda, const float *p, const float *c, const 
     for (int i = 0; i < Q; ++i)
         for (int n = 0; n < N; ++n) sum[i][n] = load(a + i * lda + at + n * LANES) * c[i];
     for (int k = span.begin; k < span.end; ++k) {
-        W x[N];
-        for (int n = 0; n < N; ++n) x[n] = fetch<F>(values.at[k], at + n * LANES);
-        for (int i = 0; i < Q; ++i) {
-            const W weight = splat(p[i * TILE + k]);
-            for (int n = 0; n < N; ++n) sum[i][n] = fma(weight, x[n], sum[i][n]);
+        W weight[Q];
+        for (int i = 0; i < Q; ++i) weight[i] = splat(p[i * TILE + k]);
+        for (int n = 0; n < N; ++n) {
+            const W x = fetch<F>(values.at[k], at + n * LANES);
+            for (int i = 0; i < Q; ++i) sum[i][n] = fma(weight[i], x, sum[i][n]);
         }
     }
     for (int i = 0; i < Q; ++i)
         for (int n = 0; n < N; ++n) save(a + i * lda + at + n * LANES, sum[i][n]);
 }
 
-// The same for all columns, and l[q] = l[q] * c[q] + sum of p[q]. width is a multiple of LANES.
+// The same for all columns. width is a multiple of LANES.
 template <int Q, int F>
-void weigh(float *a, int lda, float *l, const float *p, const float *c, const Rows &values, Span span, int width) {
+void weigh(float *a, int lda, const float *p, const float *c, const Rows &values, Span span, int width) {
     constexpr int N = Q == 1 ? 8 : 4;
     int at = 0;
     for (; at + N * LANES <= width; at += N * LANES) columns<Q, F, N>(a, lda, p, c, values, span, at);
     for (; at < width; at += LANES) columns<Q, F, 1>(a, lda, p, c, values, span, at);
+}
+
+// l[q] = l[q] * c[q] + sum of p[q], ascending, for Q query rows at once. A weight outside a row's span is zero.
+template <int Q> void totals(float *l, const float *p, const float *c) {
     float sum[Q];
     for (int i = 0; i < Q; ++i) sum[i] = l[i] * c[i];
-    for (int k = span.begin; k < span.end; ++k)
+    for (int k = 0; k < TILE; ++k)
         for (int i = 0; i < Q; ++i) sum[i] += p[i * TILE + k];
     for (int i = 0; i < Q; ++i) l[i] = sum[i];
 }
 
 struct Softmax { float scale, softcap; };
 
-// Scores become weights exp(x - m) in place; m is raised to the tile's maximum. Returns exp(old m - new m).
+TS_INLINE float largest(W x) {
+    float most[LANES];
+    save(most, x);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; ++i) most[i] = most[i] > most[i + half] ? most[i] : most[i + half];
+    return most[0];
+}
+
+// Scores become weights exp(x - m) in place, zero outside the span; m is raised to the tile's maximum. Returns old m - new m.
 inline float weights(float *x, Span span, Softmax how, float *m) {
-    for (int k = 0; k < TILE; k += LANES) {
-        W s = load(x + k) * how.scale;
-        if (how.softcap != 0.0f) s = hyperbolic_tangent(s / how.softcap) * how.softcap;
-        save(x + k, s);
+    constexpr int N = TILE / LANES;
+    W s[N];
+    for (int n = 0; n < N; ++n) {
+        s[n] = load(x + n * LANES) * how.scale;
+        if (how.softcap != 0.0f) s[n] = hyperbolic_tangent(s[n] / how.softcap) * how.softcap;
     }
-    for (int k = 0; k < span.begin; ++k) x[k] = -__builtin_inff();
-    for (int k = span.end; k < TILE; ++k) x[k] = -__builtin_inff();
-    W most = load(x);
-    for (int k = LANES; k < TILE; k += LANES) most = greater(most, load(x + k));
-    float top = *m;
-    for (int k = 0; k < LANES; ++k) top = top > most[k] ? top : most[k];
-    for (int k = 0; k < TILE; k += LANES) save(x + k, exponential(load(x + k) - top));
-    const float scaled = exponential(splat(*m - top))[0];
+    if (span.end - span.begin < TILE) {
+        for (int n = 0; n < N; ++n) save(x + n * LANES, s[n]);
+        for (int k = 0; k < span.begin; ++k) x[k] = -__builtin_inff();
+        for (int k = span.end; k < TILE; ++k) x[k] = -__builtin_inff();
+        for (int n = 0; n < N; ++n) s[n] = load(x + n * LANES);
+    }
+    W most = s[0];
+    for (int n = 1; n < N; ++n) most = greater(most, s[n]);
+    const float old = *m, here = largest(most), top = old > here ? old : here;
+    for (int n = 0; n < N; ++n) save(x + n * LANES, exponential(s[n] - top));
     *m = top;
-    return scaled;
+    return old - top;
 }
 
 template <int F> void scores_by(int n, const float *q, int ldq, const Rows &keys, Span span, int dim, float *out) {
@@ -102,10 +117,10 @@ template <int F> void scores_by(int n, const float *q, int ldq, const Rows &keys
 }
 
 template <int F>
-void weigh_by(int n, float *a, int lda, float *l, const float *p, const float *c, const Rows &v, Span span, int width) {
-    if (n == 1) weigh<1, F>(a, lda, l, p, c, v, span, width);
-    else if (n == 2) weigh<2, F>(a, lda, l, p, c, v, span, width);
-    else weigh<3, F>(a, lda, l, p, c, v, span, width);
+void weigh_by(int n, float *a, int lda, const float *p, const float *c, const Rows &v, Span span, int width) {
+    if (n == 1) weigh<1, F>(a, lda, p, c, v, span, width);
+    else if (n == 2) weigh<2, F>(a, lda, p, c, v, span, width);
+    else weigh<3, F>(a, lda, p, c, v, span, width);
 }
 
 // How many of n query rows to take together: as many as registers hold, and no single one left over from four.

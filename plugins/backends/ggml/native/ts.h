@@ -92,17 +92,50 @@ struct ts_scan {
 // every number; places beyond N get -1.
 struct ts_topk { int32_t k, reserved; };
 
-enum { TS_GELU_TANH = 0, TS_GELU_ERF = 1 };
+enum { TS_GELU_TANH = 0, TS_GELU_ERF = 1, TS_SILU = 2 };
 
 // gelu: kind is one of the above. act: src[0] = x. glu: src[0] = gate, src[1] = up, both contiguous of the same shape;
-// gelu(min(gate, limit)) * clamp(up, -limit, limit), without clamps for limit 0.
+// kind(min(gate, limit)) * clamp(up, -limit, limit), without clamps for limit 0.
 struct ts_gelu { int32_t kind, gated; float limit; int32_t reserved; };
+
+// quantise: src[0] = x f32 [inner, rows], contiguous; dst i8 [bytes, rows], bytes = inner/32*38, or inner/256*308 where
+// `super` (one scale for 256 values instead of 32).
+struct ts_quantise { int64_t inner, super; };
+
+// linear: src[0] = quantised activations [bytes, rows], src[1] = weights [inner, outputs] of ggml type Q4_0, Q4_1, Q5_0, Q5_1,
+// Q8_0 (plain activations), Q4_K, Q5_K or Q6_K (super ones); dst f32 [outputs, rows].
+struct ts_linear { int64_t inner; };
+
+// experts: as linear, with weights [inner, outputs, experts] and src[2] = chosen int32 [k, rows]; activations of `rows` rows, or
+// of k * rows; dst f32 [outputs, k, rows]. An expert outside 0 .. experts-1 gives zeros.
+
+// convert: src[0] = x f32 [inner, rows], contiguous; dst i8 [bytes, rows], each row as `from_float` writes it.
+struct ts_convert { int64_t inner; void (*from_float)(const float *x, void *row, int64_t inner); };
+
+// dots: linear (and, with src[2], experts) for every other weight type, one call of ggml's own `vec_dot` a result.
+struct ts_dots {
+    int64_t inner;
+    void (*vec_dot)(int n, float *result, size_t, const void *weight, size_t, const void *x, size_t, int rows);
+};
+
+// norm: src[0] = x f32 [n, rows], contiguous, n = `width`; src[1] = weight f32, `period` elements, or absent;
+// x * (1 / sqrt(mean x^2 + eps)) * weight.
+struct ts_norm { int64_t width; int64_t period; float eps; int32_t has_weight; };
 
 typedef void (*ts_kernel)(struct ts_tensor *dst, int ith, int nth, void *userdata);
 
+// parallel: runs `parts` parts of another kernel on a pool's threads; for graphs that ggml itself runs on one thread.
+struct ts_pool;
+struct ts_call { ts_kernel kernel; void *args; struct ts_pool *pool; int64_t parts; };
+void ts_parallel(struct ts_tensor *dst, int ith, int nth, void *userdata);
+
+// A pool of `threads` threads, the caller's among them. NULL if there is no memory. Destroy it when no graph runs on it.
+struct ts_pool *ts_pool_create(int32_t threads);
+void ts_pool_destroy(struct ts_pool *pool);
+
 struct ts_kernels {
     const char *isa;           // "avx512", "avx2" or "portable"
-    ts_kernel store, attend, rope, conv, scan, top_k, gelu;
+    ts_kernel store, attend, rope, conv, scan, top_k, gelu, quantise, linear, experts, convert, dots, norm;
 };
 
 // The kernels for an instruction set by name, or the best this CPU runs with name = NULL. NULL if it cannot run here.
