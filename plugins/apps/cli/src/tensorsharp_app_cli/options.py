@@ -65,6 +65,14 @@ def settle(ctx: click.Context, given: Mapping[str, Any]) -> Settings:
     return resolve(named, config=ctx.ensure_object(Program).config).settings
 
 
+def backend(settings: Settings) -> tuple[str, dict[str, str]]:
+    """The name of the backend, and the settings that are its own."""
+    from tensorsharp.llm import DEFAULT_BACKEND
+
+    name = settings.backend or DEFAULT_BACKEND
+    return name, {"lib": settings.ggml_lib} if settings.ggml_lib is not None and name == "ggml" else {}
+
+
 def verbosity(ctx: click.Context, verbose: int) -> int:
     """`-v` before and after the command count together. From 1 on the log is rendered to stderr."""
     total = verbose + ctx.ensure_object(Program).verbosity

@@ -88,15 +88,14 @@ def loaded(ctx: click.Context, path: str, settings: Settings, status: Status) ->
 
     Closing waits for the step that is being computed. A second Ctrl-C does not: it ends the process at once.
     """
-    from tensorsharp.llm import DEFAULT_BACKEND, load
+    from tensorsharp.llm import load
 
-    backend = settings.backend or DEFAULT_BACKEND
-    own = {"lib": settings.ggml_lib} if settings.ggml_lib is not None and backend == "ggml" else {}
+    name, own = options.backend(settings)
     status.say("starting")
     try:
         with load(
             path,
-            backend=backend,
+            backend=name,
             device=settings.device,
             threads=settings.threads,
             ctx_size=settings.ctx_size,

@@ -1,0 +1,145 @@
+"""`tensorsharp bench`: how fast a model reads and writes, over a ladder of context lengths."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from tensorsharp.cli import Program
+from tensorsharp.errors import ConfigError
+from tensorsharp_app_cli import options
+from tensorsharp_app_cli.modelpath import model_path
+from tensorsharp_app_cli.status import Status
+
+if TYPE_CHECKING:
+    from tensorsharp.config import Settings
+    from tensorsharp_app_cli.ladder import Row
+    from tensorsharp_app_cli.stepper import Opened
+
+COUNT = click.IntRange(min=1)
+FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--ctx-start", type=COUNT, default=2048, show_default=True, help="The first context length.")
+@click.option("--ctx-max", type=COUNT, help="The last one.  [default: what the model allows, at most 32768]")
+@click.option("--step-incr", type=COUNT, default=2048, show_default=True, help="Tokens from one length to the next.")
+@click.option("--step-mul", type=click.FloatRange(min=1), default=1.0, show_default=True, help="Multiply instead, if above 1.")
+@click.option("--gen-tokens", type=COUNT, default=128, show_default=True, help="Tokens to write at every length.")
+@click.option("--prompt-file", type=FILE, help="The text to read, UTF-8.  [default: a generated one]")
+@click.option("--csv", "csv_file", type=FILE, help="Write the rows to this file instead of stdout.")
+@click.option("--plot", type=FILE, help="Also draw the speeds, as .svg or .png (needs matplotlib).")
+@options.flags(*options.DEVICE)
+@options.JSON
+@options.VERBOSE
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    /,
+    model: str,
+    ctx_start: int,
+    ctx_max: int | None,
+    step_incr: int,
+    step_mul: float,
+    gen_tokens: int,
+    prompt_file: Path | None,
+    csv_file: Path | None,
+    plot: Path | None,
+    as_json: bool,
+    verbose: int,
+    **given: Any,
+) -> None:
+    """Measure how fast the model in the file MODEL reads and writes, over growing contexts.
+
+    At every length: read on to it (prefill_tps is the speed of the new tokens alone), then write the likeliest tokens
+    except those that end a reply, and take back what was written. Weights and graphs are warmed up first; saving and
+    restoring is not timed.
+    """
+    from tensorsharp_app_cli.plot import check_plot, save_plot
+
+    settings = options.settle(ctx, given)
+    path = model_path(model)
+    if plot is not None:
+        check_plot(plot)
+    text = None if prompt_file is None else _text(prompt_file)
+    status = Status(always=options.verbosity(ctx, verbose) > 0)
+    status.say("loading the model")
+    try:
+        from tensorsharp_app_cli.measure import Ladder, measure
+
+        ladder = Ladder(ctx_start, ctx_max, step_incr, step_mul, gen_tokens, text)
+        with _opened(ctx, path, settings) as this, _lines(csv_file, quiet=as_json) as out:
+            rows: list[Row] = []
+            for row in measure(this, settings.kv_type, ladder, status.say):
+                status.clear()
+                _print(out, row, first=not rows)
+                rows.append(row)
+            if as_json:
+                click.echo(json.dumps(_data(this, settings, rows), ensure_ascii=False))
+            if plot is not None:
+                save_plot(plot, rows, f"{path.name}, {this.backend.name} on {this.backend.device}")
+    finally:
+        status.clear()
+
+
+@contextmanager
+def _opened(ctx: click.Context, path: Path, settings: Settings) -> Iterator[Opened]:
+    from tensorsharp.protocols.backend import BackendOptions
+    from tensorsharp_app_cli.stepper import opened
+
+    name, own = options.backend(settings)
+    registry = ctx.ensure_object(Program).registry
+    with opened(path, registry, name, BackendOptions(settings.device, settings.threads, own)) as this:
+        yield this
+
+
+@contextmanager
+def _lines(csv_file: Path | None, *, quiet: bool) -> Iterator[IO[str] | None]:
+    """Where rows go: the file, else stdout, else (quiet) nowhere."""
+    if csv_file is None:
+        yield None if quiet else sys.stdout
+        return
+    try:
+        with open(csv_file, "w", encoding="utf-8", newline="\n") as out:
+            yield out
+    except OSError as error:
+        raise ConfigError(f"--csv {csv_file} cannot be written: {error.strerror or error}.") from error
+
+
+def _print(out: IO[str] | None, row: Row, *, first: bool) -> None:
+    """The row at once, so that what was measured is kept if the next one takes too long."""
+    if out is None:
+        return
+    from tensorsharp_app_cli.ladder import HEADER
+
+    click.echo(f"{HEADER}\n{row.csv()}" if first else row.csv(), file=out)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.expanduser().read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"--prompt-file {path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--prompt-file {path} is no UTF-8 text: {error.reason} at byte {error.start}.") from error
+
+
+def _data(this: Opened, settings: Settings, rows: Sequence[Row]) -> dict[str, Any]:
+    backend = this.backend
+    return {
+        "model": this.file.path,
+        "architecture": this.file.architecture,
+        "backend": backend.name,
+        "device": backend.device,
+        "threads": backend.threads,
+        "arithmetic_id": backend.arithmetic_id,
+        "kv_type": settings.kv_type,
+        "rows": [row.data() for row in rows],
+    }
