@@ -24,6 +24,7 @@ TEXTS = (
     "\t\tindented\n\t\t\tmore\n        eight\n",
     "line one\n   \n\n  line two  \n",
     "I'm you're HE'S we'Ve they'LL it'd can't 'tis 'S'",
+    "'tests 'readers 'sX don'tX 'llamas 'REX 'VeX 'dD 'mM",
     "rock'n'roll d'être l'amour O'Neil''s '''",
     "1 12 123 1234 12345 123456 1234567 12345678",
     "3.14159, -2e10, 0x1F, 1,000,000.00, 50%",

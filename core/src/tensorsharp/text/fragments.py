@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-WHITE_SPACE: Final = " \t\n\v\f\r"
+WHITE_SPACE: Final = frozenset(" \t\n\v\f\r")
 Fragment = str | int
 """Text that is still to be tokenized, or a token."""
 
@@ -50,15 +50,16 @@ class SpecialTokens:
         return found
 
     def _cut(self, fragment: Fragment, special: str, token: int) -> Iterator[Fragment]:
-        if isinstance(fragment, int) or special not in fragment:
+        if isinstance(fragment, int):
             yield fragment
             return
-        first, *rest = fragment.split(special)
-        if first:
-            yield first
-        for text in rest:
+        start = 0
+        while (at := fragment.find(special, start)) >= 0:
+            if at > start:
+                yield fragment[start:at]
             yield token
-            if token in self._strips:
-                text = text.lstrip(WHITE_SPACE)
-            if text:
-                yield text
+            start = at + len(special)
+            while token in self._strips and fragment[start : start + 1] in WHITE_SPACE:
+                start += 1
+        if start < len(fragment):
+            yield fragment[start:]

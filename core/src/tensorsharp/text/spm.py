@@ -12,7 +12,6 @@ from array import array
 from functools import cached_property
 from typing import Final
 
-from tensorsharp.errors import UnsupportedError
 from tensorsharp.text.merging import merge_pairs
 from tensorsharp.text.vocabulary import Vocabulary
 
@@ -23,9 +22,12 @@ _MARK_INSIDE: Final = re.compile(rb"(?<!\0)(?<!\xe2\x96\x81)\xe2\x96\x81")
 
 
 class SPM:
-    """Merges the characters of a text; one that is no token becomes the tokens of its bytes."""
+    """Merges the characters of a text; one that is no token becomes the tokens of its bytes.
 
-    def __init__(self, vocabulary: Vocabulary, scores: array[float], unknown: int | None) -> None:
+    unknown: stands for a byte that has no token either.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, scores: array[float], unknown: int) -> None:
         self._vocabulary = vocabulary
         self._ids = vocabulary.ids
         self._scores = scores
@@ -53,27 +55,16 @@ class SPM:
         out: list[int] = []
         for part in merge_pairs([char.encode() for char in word], self._priority):
             token = self._ids.get(part)
-            out += self._bytes(part) if token is None else (token,)
+            out += map(self._byte, part) if token is None else (token,)
         return out
 
     def _priority(self, left: bytes, right: bytes) -> float | None:
         token = self._ids.get(left + right)
         return None if token is None else -self._scores[token]
 
-    def _bytes(self, part: bytes) -> list[int]:
-        return [self._byte(byte) for byte in part]
-
     def _byte(self, byte: int) -> int:
-        for text in (b"<0x%02X>" % byte, bytes((byte,))):
-            token = self._ids.get(text)
-            if token is not None:
-                return token
-        if self._unknown is None:
-            raise UnsupportedError(
-                f"{self._vocabulary.path}: the vocabulary has no token for byte 0x{byte:02X} and none for unknown text.",
-                param="text",
-            )
-        return self._unknown
+        by_name = self._ids.get(b"<0x%02X>" % byte)
+        return self._ids.get(bytes((byte,)), self._unknown) if by_name is None else by_name
 
     @cached_property
     def _boundary(self) -> re.Pattern[str]:

@@ -66,7 +66,7 @@ def _load_bpe(file: ModelFile, pre: Any) -> Tokenizer:
 def _load_spm(file: ModelFile) -> Tokenizer:
     vocabulary = Vocabulary(file)
     roles = read_roles(vocabulary, file.metadata, _SPM_DEFAULTS)
-    model = SPM(vocabulary, vocabulary.scores(file.metadata), roles.unknown)
+    model = SPM(vocabulary, vocabulary.scores(file.metadata), roles.unknown or 0)
     return VocabularyTokenizer(
         file,
         vocabulary,
