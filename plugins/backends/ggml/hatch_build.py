@@ -61,13 +61,22 @@ def compile_library(native: Path, target: Path) -> None:
     flags = FLAGS + ([] if sys.platform == "win32" else ["-fPIC"]) + (["-DTS_X86"] if x86 else [])
     isas = ISAS if x86 else {"portable": []}
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [("select.cpp", str(Path(folder, "select.o")), flags)]
+        jobs = [(f"{name}.cpp", str(Path(folder, f"{name}.o")), flags) for name in ("select", "pool")]
         for isa, extra in isas.items():
             jobs.append(("kernels.cpp", str(Path(folder, f"{isa}.o")), [*flags, *extra, f"-DTS_ISA={isa}"]))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda job: run([*command, *job[2], "-c", str(native / job[0]), "-o", job[1]]), jobs))
         built = Path(folder, library_name())
-        run([*command, "-shared", "-o", str(built), *(job[1] for job in jobs), *([] if sys.platform == "win32" else ["-lm"])])
+        run(
+            [
+                *command,
+                "-shared",
+                "-o",
+                str(built),
+                *(job[1] for job in jobs),
+                *([] if sys.platform == "win32" else ["-lm", "-pthread"]),
+            ]
+        )
         target.parent.mkdir(parents=True, exist_ok=True)
         # A running process may have the old file mapped, so it is replaced, not overwritten.
         staged = target.with_name(f"{target.name}.{os.getpid()}")

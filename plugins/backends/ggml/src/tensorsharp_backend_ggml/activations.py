@@ -17,6 +17,9 @@ from tensorsharp_backend_ggml.stateless import Stateless
 from tensorsharp_backend_ggml.tensors import Node
 from tensorsharp_backend_ggml.written import node, require
 
+KINDS = {"gelu_tanh": 0, "gelu_erf": 1, "silu": 2}
+"""Activations that our kernel computes."""
+
 
 class Activations(Stateless):
     """`act`, `glu`, `rope` and `top_k`."""
@@ -37,8 +40,8 @@ class Activations(Stateless):
         require(g.shape == u.shape, "glu", g.shape, u.shape)
         if kind == "oai":
             return self.b.op("swiglu_oai", g, u, 1.702, limit or math.inf, shape=g.shape)
-        if kind in ("gelu_tanh", "gelu_erf") and self.kernels is not None:
-            return self.kernel("gelu", TsGelu(kind=int(kind == "gelu_erf"), gated=1, limit=limit), [g, u], g.shape)
+        if kind in KINDS and self.kernels is not None:
+            return self.kernel("gelu", TsGelu(kind=KINDS[kind], gated=1, limit=limit), [g, u], g.shape)
         if limit:
             g, u = self.clamp(g, -math.inf, limit), self.clamp(u, -limit, limit)
         if kind in ("silu", "relu"):
@@ -60,7 +63,7 @@ class Activations(Stateless):
         if self.kernels is None:
             return self._rotate(found, table, rope, inverse)
         pairs = TsRope(dims=rope.dims, offset=rope.offset, neox=int(rope.style == "neox"), inverse=int(inverse))
-        return self.b.custom(self.kernels.pointer("rope"), pairs, [found, table], found.shape)
+        return self.kernel("rope", pairs, [found, table], found.shape)
 
     # forms -----------------------------------------------------------------------------------------------------
 
@@ -70,7 +73,7 @@ class Activations(Stateless):
     def _gelu(self, x: Node, kind: Literal["gelu_tanh", "gelu_erf"]) -> Node:
         """x/2 * (1 + tanh(x * (c + 0.044715 c x^2))), c = sqrt(2/pi), or ggml's own with the error function."""
         if self.kernels is not None:
-            return self.kernel("gelu", TsGelu(kind=int(kind == "gelu_erf")), [x], x.shape)
+            return self.kernel("gelu", TsGelu(kind=KINDS[kind]), [x], x.shape)
         if kind == "gelu_erf":
             return self._map("gelu_erf", x)
         c = math.sqrt(2.0 / math.pi)

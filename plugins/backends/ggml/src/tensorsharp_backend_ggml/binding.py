@@ -118,6 +118,13 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 """Functions of libggml-base: name -> (result, arguments)."""
 
+
+class TypeTraits(c.Structure):
+    """What ggml's CPU code has for a type: a row's conversion from float, and the product of two rows."""
+
+    _fields_ = (("from_float", _P), ("vec_dot", _P), ("vec_dot_type", _I), ("nrows", _L))
+
+
 X86 = ("sse3", "ssse3", "avx", "avx_vnni", "avx2", "bmi2", "f16c", "fma")
 X86_WIDE = ("avx512", "avx512_vbmi", "avx512_vnni", "avx512_bf16", "amx_int8")
 OTHERS = ("neon", "arm_fma", "fp16_va", "dotprod", "matmul_int8", "sve", "sme", "riscv_v", "vsx", "vxe", "wasm_simd")
@@ -131,6 +138,7 @@ CPU: dict[str, tuple[Any, tuple[Any, ...]]] = {
     **_same(None, "backend_cpu_set_use_ref", _P, _B),
     **_same(_P, "threadpool_new", _P),
     **_same(None, "threadpool_free", _P),
+    **_same(c.POINTER(TypeTraits), "get_type_traits_cpu", _I),
     **_same(_I, " ".join(f"cpu_has_{name}" for name in FEATURES)),
 }
 """Functions of libggml-cpu."""
@@ -145,6 +153,11 @@ class Ggml:
                 function = getattr(library, name)
                 function.restype, function.argtypes = result, args
                 setattr(self, name.removeprefix("ggml_"), function)
+
+    def traits(self, type_id: int) -> TypeTraits:
+        """ggml's CPU functions for a type that it knows."""
+        found: TypeTraits = self.get_type_traits_cpu(type_id).contents
+        return found
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"ggml_{name} is not declared")

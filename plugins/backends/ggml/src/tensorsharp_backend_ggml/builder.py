@@ -27,6 +27,7 @@ from tensorsharp_backend_ggml.binding import (
     TensorHead,
     data_address,
 )
+from tensorsharp_backend_ggml.native import TsCall
 from tensorsharp_backend_ggml.tensors import (
     Node,
     Shape,
@@ -37,9 +38,15 @@ from tensorsharp_backend_ggml.tensors import (
     reversed_strides,
     zeros,
 )
+from tensorsharp_backend_ggml.threads import Pool
 
 MAX_NODES = 1 << 15
 """Tensors a graph may have; a context of that size is address space, touched only as far as it is used."""
+
+SHARED_WORK = 1 << 14
+"""Elements below which a kernel is not worth waking other threads for."""
+PARTS = 4
+"""Parts of a shared call for every thread: a slow thread takes fewer."""
 
 HostFunction = Callable[..., npt.NDArray[Any]]
 """Numpy in, numpy out: one operation on the host."""
@@ -63,9 +70,10 @@ class Builder:
     the order in which stores are written and read.
     """
 
-    def __init__(self, ggml: Ggml, batch: Batch) -> None:
+    def __init__(self, ggml: Ggml, batch: Batch, pool: Pool | None) -> None:
         self.ggml = ggml
         self.batch = batch
+        self.pool = pool
         self.context: int | None = ggml.init(InitParams(MAX_NODES * ggml.tensor_overhead(), None, True))
         self.inputs: dict[Request, Input] = {}
         self.roots: list[int] = []
@@ -189,6 +197,28 @@ class Builder:
         ne = reversed_shape(shape)
         pointer = self.ggml.custom_4d(self._room(), type_id, *ne, pointers, len(args), function, ALL_THREADS, userdata)
         return Node(pointer, shape, dtype, type_id)
+
+    def native(
+        self,
+        function: int,
+        descriptor: ctypes.Structure,
+        args: Sequence[Node],
+        shape: Shape,
+        dtype: Literal["f32", "i32"] = "f32",
+        type_id: int | None = None,
+        work: int | None = None,
+    ) -> Node:
+        """A node of one of our kernels, shared by the pool's threads where it is worth it.
+
+        work: elements that the kernel reads and writes; None for one that is always worth sharing.
+        """
+        pool = self.pool
+        if pool is None or pool.count == 1 or (work is not None and work < SHARED_WORK):
+            return self.custom(function, descriptor, args, shape, dtype, type_id)
+        assert pool.parallel is not None
+        call = TsCall(function, ctypes.addressof(descriptor), pool.address, PARTS * pool.count)
+        self.keep.append(descriptor)
+        return self.custom(pool.parallel, call, args, shape, dtype, type_id)
 
     def host(
         self, name: str, function: HostFunction, args: Sequence[Node], shape: Shape, dtype: Literal["f32", "i32"] = "f32"

@@ -16,6 +16,7 @@ from tensorsharp_backend_ggml.builder import Builder
 from tensorsharp_backend_ggml.native import Kernels
 from tensorsharp_backend_ggml.ops import GgmlOps
 from tensorsharp_backend_ggml.tensors import Node
+from tensorsharp_backend_ggml.threads import Pool
 
 
 class Graph:
@@ -32,13 +33,14 @@ class Graph:
         weights: Mapping[str, Node],
         store: HostStateStore,
         kernels: Kernels | None,
+        pool: Pool | None,
         batch: Batch,
         taps: Collection[str],
         *,
         wanted: bool,
     ) -> None:
         self._ggml = ggml
-        self._builder = Builder(ggml, batch)
+        self._builder = Builder(ggml, batch, pool)
         self._context: int | None = None
         self._allocator: int | None = None
         try:

@@ -24,7 +24,9 @@ ISA_VARIABLE = "TENSORSHARP_GGML_ISA"
 ISAS = ("avx512", "avx2", "portable")
 HINT = "install a C++ compiler and reinstall tensorsharp-backend-ggml"
 
-Name = Literal["store", "attend", "rope", "conv", "scan", "top_k", "gelu"]
+Name = Literal[
+    "store", "attend", "rope", "conv", "scan", "top_k", "gelu", "quantise", "linear", "experts", "convert", "dots", "norm"
+]
 _Fields = list[tuple[str, type]]
 
 
@@ -184,6 +186,42 @@ class TsGelu(ctypes.Structure):
     ]
 
 
+class TsQuantise(ctypes.Structure):
+    """quantise: x f32 [rows, inner] -> i8 [rows, activation_bytes(inner, super)]."""
+
+    _fields_: ClassVar[_Fields] = [("inner", c_int64), ("super", c_int64)]
+
+
+class TsLinear(ctypes.Structure):
+    """linear: quantised activations, weights [outputs, inner] -> f32 [rows, outputs]."""
+
+    _fields_: ClassVar[_Fields] = [("inner", c_int64)]
+
+
+class TsConvert(ctypes.Structure):
+    """convert: x f32 [rows, inner] -> i8 [rows, bytes]; from_float: address of ggml's conversion of a row."""
+
+    _fields_: ClassVar[_Fields] = [("inner", c_int64), ("from_float", c_void_p)]
+
+
+class TsDots(ctypes.Structure):
+    """dots: as linear or experts, with ggml's own vec_dot at an address."""
+
+    _fields_: ClassVar[_Fields] = [("inner", c_int64), ("vec_dot", c_void_p)]
+
+
+class TsNorm(ctypes.Structure):
+    """norm: x f32 [rows.., width], weight f32 of `period` elements (a multiple of width) or none."""
+
+    _fields_: ClassVar[_Fields] = [("width", c_int64), ("period", c_int64), ("eps", c_float), ("has_weight", c_int32)]
+
+
+class TsCall(ctypes.Structure):
+    """parallel: the parts of a call of another kernel, for the threads of a pool."""
+
+    _fields_: ClassVar[_Fields] = [("kernel", c_void_p), ("args", c_void_p), ("pool", c_void_p), ("parts", c_int64)]
+
+
 class _TsKernels(ctypes.Structure):
     _fields_: ClassVar[_Fields] = [
         ("isa", ctypes.c_char_p),
@@ -194,6 +232,12 @@ class _TsKernels(ctypes.Structure):
         ("scan", c_void_p),
         ("top_k", c_void_p),
         ("gelu", c_void_p),
+        ("quantise", c_void_p),
+        ("linear", c_void_p),
+        ("experts", c_void_p),
+        ("convert", c_void_p),
+        ("dots", c_void_p),
+        ("norm", c_void_p),
     ]
 
 
@@ -206,8 +250,8 @@ class Kernels:
 
     isa: str
     version: str
+    library: ctypes.CDLL = field(repr=False)
     _addresses: dict[str, int] = field(repr=False)
-    _library: ctypes.CDLL = field(repr=False)
 
     def pointer(self, name: Name) -> int:
         """Address of a kernel, to hand to `ggml_custom_4d`."""
@@ -250,7 +294,7 @@ def _select(library: ctypes.CDLL, isa: str | None) -> Kernels:
         raise PluginError(f"{origin} asks for {asked}, which this processor or this build of the kernels cannot run.")
     found = table.contents
     addresses = {name: int(getattr(found, name)) for name, _ in _TsKernels._fields_[1:]}
-    return Kernels(found.isa.decode(), str(ABI_VERSION), addresses, library)
+    return Kernels(found.isa.decode(), str(ABI_VERSION), library, addresses)
 
 
 def why_not() -> str | None:

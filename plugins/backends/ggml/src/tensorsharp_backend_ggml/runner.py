@@ -14,7 +14,7 @@ from tensorsharp_backend_ggml.composed import gathered_rows
 from tensorsharp_backend_ggml.graph import Graph
 from tensorsharp_backend_ggml.library import Library
 from tensorsharp_backend_ggml.native import Kernels
-from tensorsharp_backend_ggml.threads import Threads
+from tensorsharp_backend_ggml.threads import Pool, Threads
 from tensorsharp_backend_ggml.weights import GgmlWeights
 
 MAX_GRAPHS = 48
@@ -44,7 +44,8 @@ class GgmlRunner:
     ) -> None:
         self._library, self._kernels = library, kernels
         self._model, self._weights, self._state = model, weights, state
-        self._threads = Threads(library.ggml, threads, plain=kernels is None)
+        self._pool = None if kernels is None else Pool(kernels, threads)
+        self._threads = Threads(library.ggml, threads if kernels is None else 1, plain=kernels is None)
         self._graphs: OrderedDict[Hashable, Graph] = OrderedDict()
         self._closed = False
 
@@ -66,6 +67,8 @@ class GgmlRunner:
         while self._graphs:
             self._graphs.popitem()[1].close()
         self._threads.close()
+        if self._pool is not None:
+            self._pool.close()
 
     def _check(self, batch: Batch) -> None:
         if batch.rows == 0 or int(batch.tokens.max()) >= self._model.vocab_size or int(batch.tokens.min()) < -1:
@@ -84,9 +87,8 @@ class GgmlRunner:
         if found is not None:
             self._graphs.move_to_end(key)
             return found
-        found = Graph(
-            self._library.ggml, self._model, self._weights.nodes, self._state, self._kernels, batch, taps, wanted=wanted
-        )
+        ggml, nodes = self._library.ggml, self._weights.nodes
+        found = Graph(ggml, self._model, nodes, self._state, self._kernels, self._pool, batch, taps, wanted=wanted)
         self._graphs[key] = found
         self._evict()
         return found

@@ -10,12 +10,11 @@ import numpy as np
 
 from tensorsharp.inputs import Request, Tensor
 from tensorsharp.protocols.batch import F32, I32, Batch
-from tensorsharp.reference import elementwise, linear
-from tensorsharp_backend_ggml import products
-from tensorsharp_backend_ggml.binding import I8
-from tensorsharp_backend_ggml.native import TsLinear, TsQuantise
+from tensorsharp.reference import elementwise
+from tensorsharp_backend_ggml.native import TsNorm
+from tensorsharp_backend_ggml.products import Products
 from tensorsharp_backend_ggml.tensors import Node, dense_strides
-from tensorsharp_backend_ggml.written import Written, node, require
+from tensorsharp_backend_ggml.written import node, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Present:
         return np.greater_equal(index.reshape(-1, 1), 0).astype(np.float32)
 
 
-class Stateless(Written):
+class Stateless(Products):
     """Selection, shape, arithmetic, reductions, norms and products."""
 
     # 1-4 selection and shape -----------------------------------------------------------------------------------
@@ -142,6 +141,11 @@ class Stateless(Written):
 
     def rms_norm(self, x: Tensor, weight: Tensor | None, eps: float) -> Node:
         found = node(x)
+        factors = None if weight is None else node(weight)
+        if self.kernels is not None and (factors is None or factors.shape == found.shape[-len(factors.shape) :]):
+            period = found.shape[-1] if factors is None else math.prod(factors.shape)
+            job = TsNorm(found.shape[-1], period, eps, int(factors is not None))
+            return self.kernel("norm", job, [found] if factors is None else [found, self.f32(factors)], found.shape)
         out = self.b.op("rms_norm", found, eps, shape=found.shape)
         return out if weight is None else self._broadcast("mul", out, weight)
 
@@ -156,59 +160,19 @@ class Stateless(Written):
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, transposed: bool = False) -> Node:
         rows, matrix = node(x), node(weight)
         if transposed:
-            out = self._transposed(rows, matrix)
+            out = self.transposed(rows, matrix)
         elif len(matrix.shape) == 3:
-            out = self._grouped(rows, matrix)
+            out = self.grouped(rows, matrix)
         else:
-            out = self._product(rows, matrix)
+            out = self.product(rows, matrix)
         return out if bias is None else self._broadcast("add", out, bias)
 
-    def _product(self, x: Node, weight: Node) -> Node:
-        require(
-            len(weight.shape) == 2 and x.shape[-1] == weight.shape[1] and weight.dtype == "f32", "linear", x.shape, weight.shape
-        )
-        shape = (*x.shape[:-1], weight.shape[0])
-        flat = self.regroup(x, (math.prod(x.shape[:-1]), x.shape[-1])) if len(x.shape) != 2 else x
-        if self.kernels is not None and weight.type in products.TYPES:
-            return self.regroup(self._own_product(flat, weight), shape)
-        return self.regroup(self.b.op("mul_mat", weight, flat, shape=(flat.shape[0], weight.shape[0])), shape)
-
-    def _own_product(self, x: Node, weight: Node) -> Node:
-        """Our kernel's product; activations are quantised once for all weights that read them."""
-        inner, wide = x.shape[1], products.is_super(weight.type)
-        key = (x.ptr, wide)
-        if key not in self._quantised:
-            shape = (x.shape[0], products.activation_bytes(inner, wide))
-            self._quantised[key] = self.kernel("quantise", TsQuantise(inner, int(wide)), [x], shape, "i32", I8)
-        return self.kernel("linear", TsLinear(inner), [self._quantised[key], weight], (x.shape[0], weight.shape[0]))
-
-    def _grouped(self, x: Node, weight: Node) -> Node:
-        rows, (groups, out, width) = x.shape[0], weight.shape
-        require(x.shape == (rows, groups, width), "linear", x.shape, weight.shape)
-        by_group = self.b.op("permute", self.b.contiguous(x), 0, 2, 1, 3, shape=(groups, rows, width))
-        product = self.b.op("mul_mat", weight, by_group, shape=(groups, rows, out))
-        by_row = self.b.op("permute", product, 0, 2, 1, 3, shape=(rows, groups, out))
-        return self.b.op("cont", by_row, shape=(rows, groups, out))
-
-    def _transposed(self, x: Node, weight: Node) -> Node:
-        require(len(weight.shape) == 2 and x.shape[-1] == weight.shape[0], "linear (transposed)", x.shape, weight.shape)
-
-        def product(a: F32, w: F32) -> F32:
-            return linear.linear(a, w, transposed=True)
-
-        return self.b.host("linear", product, [x, self.f32(weight)], (*x.shape[:-1], weight.shape[1]))
-
     def expert_linear(self, x: Tensor, weight: Tensor, index: Tensor, bias: Tensor | None = None) -> Node:
-        rows, experts, chosen = self.b.contiguous(node(x)), node(weight), self.b.contiguous(node(index))
-        (r, k), (_, out, width) = chosen.shape, experts.shape
-        each = rows if len(rows.shape) == 3 else self.regroup(rows, (r, 1, rows.shape[-1]))
-        fits = each.shape[0] == r and each.shape[1] in (1, k) and each.shape[2] == width
-        require(fits, "expert_linear", rows.shape, experts.shape, chosen.shape)
-        if chosen.sparse:
-            args = [rows, self.f32(experts), chosen] if bias is None else [rows, self.f32(experts), chosen, node(bias)]
-            return self.b.host("expert_linear", linear.expert_linear, args, (r, k, out))
-        found = self.b.op("mul_mat_id", experts, each, chosen, shape=(r, k, out))
-        return found if bias is None else self.b.op("add_id", found, self.f32(node(bias)), chosen, shape=found.shape)
+        rows, chosen = self.b.contiguous(node(x)), self.b.contiguous(node(index))
+        found = self.expert_product(rows, node(weight), chosen, bias)
+        if bias is None or chosen.sparse:
+            return found
+        return self.b.op("add_id", found, self.f32(node(bias)), chosen, shape=found.shape)
 
     # 14-15 mixing ----------------------------------------------------------------------------------------------
 

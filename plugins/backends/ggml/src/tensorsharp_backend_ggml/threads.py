@@ -6,7 +6,9 @@ import ctypes
 import os
 from pathlib import Path
 
+from tensorsharp.errors import CapacityError
 from tensorsharp_backend_ggml.binding import MAX_THREADS, Ggml, ThreadpoolParams
+from tensorsharp_backend_ggml.native import Kernels
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -24,6 +26,32 @@ def _core(folder: Path, cpu: int) -> tuple[str, str]:
         return (folder / "physical_package_id").read_text("ascii"), (folder / "core_id").read_text("ascii")
     except OSError:
         return "cpu", str(cpu)
+
+
+class Pool:
+    """Threads that share the calls of our kernels; between calls they spin for a moment, then sleep.
+
+    ggml then runs its graphs on the calling thread alone, without a barrier between any two operations.
+    """
+
+    def __init__(self, kernels: Kernels, count: int) -> None:
+        library = kernels.library
+        library.ts_pool_create.argtypes = [ctypes.c_int32]
+        library.ts_pool_create.restype = ctypes.c_void_p
+        library.ts_pool_destroy.argtypes = [ctypes.c_void_p]
+        library.ts_pool_destroy.restype = None
+        self._destroy = library.ts_pool_destroy
+        self.count = count
+        self.parallel = ctypes.cast(library.ts_parallel, ctypes.c_void_p).value
+        self.address: int | None = library.ts_pool_create(count)
+        if not self.address:
+            raise CapacityError("there is no memory for a pool of threads.")
+
+    def close(self) -> None:
+        """End the threads; no graph may run any more. Idempotent."""
+        if self.address:
+            self._destroy(self.address)
+            self.address = None
 
 
 class Threads:

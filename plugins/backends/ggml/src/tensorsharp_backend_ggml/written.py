@@ -14,6 +14,9 @@ from tensorsharp_backend_ggml.builder import Builder
 from tensorsharp_backend_ggml.native import Kernels, Name
 from tensorsharp_backend_ggml.tensors import Node, Shape
 
+HEAVY = frozenset({"attend", "linear", "experts", "dots", "scan"})
+"""Kernels whose work is not seen in the size of what they read from the graph."""
+
 
 class Written:
     """Base of the operations: one graph's builder, the model's weights, and our kernels, None where they are absent."""
@@ -23,7 +26,7 @@ class Written:
         self.weights = weights
         self.kernels = kernels
         self._widened: dict[int, Node] = {}
-        self._quantised: dict[tuple[int, bool], Node] = {}
+        self._forms: dict[tuple[int, int | str], Node] = {}
 
     def kernel(
         self,
@@ -34,10 +37,11 @@ class Written:
         dtype: Literal["f32", "i32"] = "f32",
         type_id: int | None = None,
     ) -> Node:
-        """A node of our kernel `name`; its arguments are made contiguous."""
+        """A node of our kernel `name`; its arguments are made contiguous, except those of rope, which takes any."""
         assert self.kernels is not None
-        read = [self.b.contiguous(a) for a in args]
-        return self.b.custom(self.kernels.pointer(name), descriptor, read, shape, dtype, type_id)
+        read = list(args) if name == "rope" else [self.b.contiguous(a) for a in args]
+        work = None if name in HEAVY else math.prod(shape) + sum(math.prod(a.shape) for a in read)
+        return self.b.native(self.kernels.pointer(name), descriptor, read, shape, dtype, type_id, work)
 
     def f32(self, x: Node) -> Node:
         """A weight of another type as float32, dequantised in the graph; anything else as it is."""
