@@ -121,7 +121,8 @@ def plugin_contracts() -> str:
 def types(session: nox.Session) -> None:
     """Strict types in core and in every plugin."""
     projects = [project(folder)["project"] for folder in (CORE, *PLUGINS.values())]
-    needed = {item for data in projects for item in data["dependencies"] if not item.startswith("tensorsharp-")}
+    lists = [items for data in projects for items in (data["dependencies"], *data.get("optional-dependencies", {}).values())]
+    needed = {item for items in lists for item in items if not item.startswith("tensorsharp-")}
     session.install("--quiet", *group("types"), *group("test"), *sorted(needed))
     session.run("mypy", *(str(folder / "src") for folder in (CORE, *PLUGINS.values())))
 
