@@ -22,7 +22,7 @@ def sources(draw: st.DrawFn, heads: int, kv: int) -> Source:
     kv_heads = draw(st.sampled_from([kv, heads]))
     kind = draw(st.sampled_from(KINDS))
     if draw(st.booleans()):
-        return Source(kind, kv_heads, window=draw(st.sampled_from([None, 1, 5, 32, 33, 100])))
+        return Source(kind, kv_heads, window=draw(st.sampled_from([None, 1, 5, 32, 33, 100, 1100])))
     return Source(kind, kv_heads, select=draw(st.integers(1, 80)), group=draw(st.sampled_from([1, 4])))
 
 
@@ -81,6 +81,8 @@ def test_is_close_to_float64_over_segments(kernels: native.Kernels, problem: Pro
         Problem([70], 2, 20, 12, [Source("f16", 1)]),
         Problem([70], 4, 16, 16, [Source("bf16", 2, window=40)], sinks=True),
         Problem([1060], 1, 8, 8, [Source("f32", 1)], sinks=True),
+        Problem([1060], 1, 8, 8, [Source("f16", 1, window=100)]),
+        Problem([2100], 1, 8, 4, [Source("bf16", 1, window=1200)]),
         Problem([90], 2, 24, 10, [Source("f16", 1, window=8), Source("f16", 2, select=9, group=4)]),
         Problem([300], 1, 8, 4, [Source("f32", 1, cut=True, select=90, group=3), Source("f32", 1, cut=True, window=3)]),
     ],
