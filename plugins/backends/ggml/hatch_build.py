@@ -67,16 +67,8 @@ def compile_library(native: Path, target: Path) -> None:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda job: run([*command, *job[2], "-c", str(native / job[0]), "-o", job[1]]), jobs))
         built = Path(folder, library_name())
-        run(
-            [
-                *command,
-                "-shared",
-                "-o",
-                str(built),
-                *(job[1] for job in jobs),
-                *([] if sys.platform == "win32" else ["-lm", "-pthread"]),
-            ]
-        )
+        libraries = [] if sys.platform == "win32" else ["-lm", "-pthread"]
+        run([*command, "-shared", "-o", str(built), *(job[1] for job in jobs), *libraries])
         target.parent.mkdir(parents=True, exist_ok=True)
         # A running process may have the old file mapped, so it is replaced, not overwritten.
         staged = target.with_name(f"{target.name}.{os.getpid()}")
@@ -85,13 +77,13 @@ def compile_library(native: Path, target: Path) -> None:
 
 
 def build(root: Path, target: Path) -> bool:
-    """Whether the library was built. If not, one line (and the compiler's message) says why."""
-    target.unlink(missing_ok=True)
+    """Whether the library was built. If not, an old one is removed, and one line (and the compiler's message) says why."""
     try:
         if os.environ.get("TENSORSHARP_GGML_NO_NATIVE", "") not in ("", "0"):
             raise CannotBuildError("TENSORSHARP_GGML_NO_NATIVE is set")
         compile_library(root / "native", target)
     except CannotBuildError as error:
+        target.unlink(missing_ok=True)
         print(f"tensorsharp-backend-ggml is built without its native kernels: {error}", file=sys.stderr)
         return False
     return True

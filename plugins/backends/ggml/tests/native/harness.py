@@ -34,20 +34,20 @@ def tensor(array: Array) -> native.TsTensor:
 
 def call(
     kernels: native.Kernels,
-    name: native.Name,
+    name: native.Name | int,
     dst: Array,
-    sources: Sequence[Array],
+    sources: Sequence[Array | native.TsTensor],
     job: ctypes.Structure,
     *,
     workers: int = 1,
     threads: bool = False,
 ) -> None:
-    """Run a kernel for all its workers: last to first in this thread, or all at once in threads of their own."""
-    nodes = [tensor(s) for s in sources]
+    """Run a kernel, given by name or address, for all its workers: last to first in this thread, or all at once."""
+    nodes = [s if isinstance(s, native.TsTensor) else tensor(s) for s in sources]
     node = tensor(dst)
     for i, source in enumerate(nodes):
         node.src[i] = ctypes.addressof(source)
-    function = KERNEL(kernels.pointer(name))
+    function = KERNEL(name if isinstance(name, int) else kernels.pointer(name))
 
     def work(worker: int) -> None:
         function(ctypes.addressof(node), worker, workers, ctypes.addressof(job))
