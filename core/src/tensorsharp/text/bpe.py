@@ -6,7 +6,8 @@ from typing import Final
 
 from tensorsharp.text.merging import merge_pairs
 from tensorsharp.text.pretokenizers import Pretokenizer
-from tensorsharp.text.vocabulary import Strings, Vocabulary
+from tensorsharp.text.strings import Lookup, Strings
+from tensorsharp.text.vocabulary import Vocabulary
 
 CACHED_WORDS: Final = 1 << 16
 SPACE_MARK: Final = "\u2581"
@@ -34,10 +35,7 @@ class BPE:
     def __init__(self, vocabulary: Vocabulary, merges: Strings, pretokenizer: Pretokenizer) -> None:
         self._ids = vocabulary.ids
         self._pre = pretokenizer
-        count = len(merges)
-        self._ranks = dict(zip(merges.all, range(count), strict=True))
-        if len(self._ranks) != count:
-            self._ranks = dict(zip(reversed(merges.all), range(count - 1, -1, -1), strict=True))
+        self._ranks = Lookup(merges)
         self._words: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str) -> list[int]:

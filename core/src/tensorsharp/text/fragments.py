@@ -21,7 +21,6 @@ class SpecialTokens:
     def __init__(self, tokens: Iterable[tuple[str, int]], strips: frozenset[int] = frozenset()) -> None:
         self._ids = dict(tokens)
         self._strips = strips
-        self._order = {text: (-len(text.encode()), token) for text, token in self._ids.items()}
         lengths: dict[str, set[int]] = {}
         for text in self._ids:
             lengths.setdefault(text[0], set()).add(len(text))
@@ -31,7 +30,7 @@ class SpecialTokens:
     def split(self, text: str) -> list[Fragment]:
         """Text and tokens in order; the texts are not empty."""
         fragments: list[Fragment] = [text] if text else []
-        for special in sorted(self._present(text), key=self._order.__getitem__):
+        for special in sorted(self._present(text), key=lambda text: (-len(text.encode()), self._ids[text])):
             token = self._ids[special]
             fragments = [part for fragment in fragments for part in self._cut(fragment, special, token)]
         return fragments

@@ -63,8 +63,11 @@ class SPM:
         return None if token is None else -self._scores[token]
 
     def _byte(self, byte: int) -> int:
-        by_name = self._ids.get(b"<0x%02X>" % byte)
-        return self._ids.get(bytes((byte,)), self._unknown) if by_name is None else by_name
+        for text in (b"<0x%02X>" % byte, bytes((byte,))):
+            token = self._ids.get(text)
+            if token is not None:
+                return token
+        return self._unknown
 
     @cached_property
     def _boundary(self) -> re.Pattern[str]:

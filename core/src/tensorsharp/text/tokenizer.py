@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final, NoReturn, Protocol
 
 from tensorsharp.errors import ModelError, UnsupportedError
@@ -19,7 +20,8 @@ from tensorsharp.text.fragments import SpecialTokens
 from tensorsharp.text.pretokenizers import PRETOKENIZERS, pretokenizer
 from tensorsharp.text.roles import Roles, read_roles
 from tensorsharp.text.spm import SPM
-from tensorsharp.text.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Strings, Vocabulary, read_strings
+from tensorsharp.text.strings import Strings, read_strings
+from tensorsharp.text.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _BYTE_TOKEN: Final = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
@@ -56,7 +58,7 @@ def _load_bpe(file: ModelFile, pre: Any) -> Tokenizer:
     if merges is None:
         if recipe is not PRETOKENIZERS["kimi-k2"]:
             raise ModelError(f"{file.path}: has no 'tokenizer.ggml.merges'; expected the merges of its BPE vocabulary.")
-        merges = Strings(b"", [], [])
+        merges = Strings.of([])
     roles = read_roles(vocabulary, file.metadata, {})
     add_bos = _flag(file, "tokenizer.ggml.add_bos_token", recipe.add_bos) or recipe.newline_runs
     model = BPE(vocabulary, merges, recipe)
@@ -110,33 +112,32 @@ class VocabularyTokenizer:
         self._roles = roles
         self._model = model
         self._marks_spaces = marks_spaces
-        self._all_special = self._special_tokens(file, UNKNOWN | CONTROL | USER_DEFINED)
-        self._user_defined = self._special_tokens(file, USER_DEFINED)
+        name = file.metadata.get("general.name")
+        self._is_phi3 = isinstance(name, str) and re.search("phi-?3", name.lower()) is not None
         for role, wanted, token in (("bos", self.add_bos, roles.bos), ("eos", self.add_eos, roles.eos)):
             if wanted and token is None:
                 raise ModelError(
                     f"{file.path}: 'tokenizer.ggml.add_{role}_token' is set, but there is no 'tokenizer.ggml.{role}_token_id'."
                 )
 
-    def _special_tokens(self, file: ModelFile, kinds: int) -> SpecialTokens:
-        """Special tokens of these kinds; without UNKNOWN and CONTROL among them, tokens that are one of those as well are not."""
-        flags, strings = self._vocabulary.flags, self._vocabulary.strings
-        excluded = (UNKNOWN | CONTROL) & ~kinds
-        found: list[tuple[str, int]] = []
-        for token, flag in enumerate(flags):
-            if flag & kinds and not flag & excluded:
-                try:
-                    found.append((strings[token].decode(), token))
-                except UnicodeDecodeError:
-                    continue
-        return SpecialTokens(found, self._stripping(file, found))
+    @cached_property
+    def _all_special(self) -> SpecialTokens:
+        return self._special_tokens(self._vocabulary.of_kind(UNKNOWN | CONTROL | USER_DEFINED))
 
-    def _stripping(self, file: ModelFile, special: list[tuple[str, int]]) -> frozenset[int]:
-        """Phi-3 files do not say that white space after their special tokens is dropped; llama.cpp knows them by name."""
-        name = file.metadata.get("general.name")
-        if not isinstance(name, str) or not re.search("phi-?3", name.lower()):
-            return frozenset()
-        return frozenset(token for text, token in special if text not in ("<unk>", "<s>", "<|endoftext|>"))
+    @cached_property
+    def _user_defined(self) -> SpecialTokens:
+        return self._special_tokens(self._vocabulary.of_kind(USER_DEFINED, but=UNKNOWN | CONTROL))
+
+    def _special_tokens(self, tokens: list[int]) -> SpecialTokens:
+        found: list[tuple[str, int]] = []
+        for token in tokens:
+            try:
+                found.append((self._vocabulary.strings[token].decode(), token))
+            except UnicodeDecodeError:
+                continue
+        # Phi-3 files do not say that white space after their special tokens is dropped; llama.cpp knows them by name.
+        strips = [token for text, token in found if self._is_phi3 and text not in ("<unk>", "<s>", "<|endoftext|>")]
+        return SpecialTokens(found, frozenset(strips))
 
     @property
     def vocab_size(self) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +11,7 @@ import numpy.typing as npt
 
 from tensorsharp.errors import ModelError, RequestError
 from tensorsharp.protocols.file import ModelFile
+from tensorsharp.text.strings import Lookup, Strings, read_strings
 
 UNKNOWN: Final = 1
 UNUSED: Final = 2
@@ -23,47 +22,6 @@ BYTE: Final = 32
 
 # `tokenizer.ggml.token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte (gguf's TokenType).
 _KINDS: Final = np.array([0, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE], np.uint8)
-
-
-@dataclass(frozen=True)
-class Strings:
-    """An array of strings as one buffer: string i is `data[starts[i]:ends[i]]`.
-
-    Each start has eight bytes before it that belong to no string, as in the file.
-    """
-
-    data: bytes
-    starts: list[int]
-    ends: list[int]
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, index: int) -> bytes:
-        return self.data[self.starts[index] : self.ends[index]]
-
-    @cached_property
-    def all(self) -> list[bytes]:
-        data = self.data
-        return [data[start:end] for start, end in zip(self.starts, self.ends, strict=True)]
-
-
-def read_strings(file: ModelFile, key: str) -> Strings | None:
-    """The string array `key` without decoding it, or None if the file has none. ModelError if it is something else."""
-    value: Any = file.metadata.get(key)
-    if value is None:
-        return None
-    if hasattr(value, "raw"):
-        return Strings(value.raw.tobytes(), value.starts.tolist(), value.ends.tolist())
-    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(text, str) for text in value):
-        raise ModelError(f"{file.path}: '{key}' is {value!r:.100}; expected an array of strings.")
-    data, starts, ends = bytearray(), [], []
-    for text in value:
-        data += bytes(8)
-        starts.append(len(data))
-        data += text.encode("utf-8", "surrogatepass")
-        ends.append(len(data))
-    return Strings(bytes(data), starts, ends)
 
 
 class Vocabulary:
@@ -77,14 +35,20 @@ class Vocabulary:
         strings = read_strings(file, "tokenizer.ggml.tokens")
         if strings is None or not len(strings):
             raise ModelError(f"{file.path}: has no 'tokenizer.ggml.tokens'; expected the vocabulary.")
+        if (strings.starts == strings.ends).any():
+            # llama.cpp names them so, too: they can be listed and stay apart.
+            strings = Strings.of([text or b"[EMPTY_%d]" % token for token, text in enumerate(strings.tolist())])
         self.strings = strings
         self.size = len(strings)
         self.flags = bytearray(self._kinds(file.metadata))
-        self.ids = dict(zip(strings.all, range(self.size), strict=True))
-        if b"" in self.ids:
-            self._name_empty_tokens()
-        if len(self.ids) != self.size:
-            self._refuse_twins()
+        self.ids = Lookup(strings)
+        twins = self.ids.twins()
+        if twins is not None:
+            raise ModelError(
+                f"{file.path}: 'tokenizer.ggml.tokens' has {strings[twins[0]]!r:.100} twice, as {twins[0]} and {twins[1]};"
+                " expected every token to differ.",
+                hint="Convert the model again.",
+            )
 
     def _kinds(self, metadata: Mapping[str, Any]) -> bytes:
         kinds = metadata.get("tokenizer.ggml.token_type")
@@ -106,24 +70,10 @@ class Vocabulary:
             raise ModelError(f"{self.path}: '{key}' is {value!r:.100}; expected one number for each of {self.size} tokens.")
         return numbers[: self.size]
 
-    def _name_empty_tokens(self) -> None:
-        """Tokens without a text get one that names them, as llama.cpp does: they can be decoded, and stay apart."""
-        texts = [text or b"[EMPTY_%d]" % token for token, text in enumerate(self.strings.all)]
-        data = b"".join(bytes(8) + text for text in texts)
-        ends = np.cumsum([8 + len(text) for text in texts])
-        starts = ends - [len(text) for text in texts]
-        self.strings = Strings(data, starts.tolist(), ends.tolist())
-        self.ids = dict(zip(texts, range(self.size), strict=True))
-
-    def _refuse_twins(self) -> None:
-        for token, text in enumerate(self.strings.all):
-            if self.ids[text] != token:
-                other = self.ids[text]
-                raise ModelError(
-                    f"{self.path}: 'tokenizer.ggml.tokens' has {text!r:.100} twice, as {token} and {other};"
-                    " expected every token to differ.",
-                    hint="Convert the model again.",
-                )
+    def of_kind(self, kinds: int, but: int = 0) -> list[int]:
+        """Ids of the tokens that are of one of `kinds` and of none of `but`."""
+        flags = np.frombuffer(self.flags, np.uint8)
+        return np.flatnonzero((flags & kinds != 0) & (flags & but == 0)).tolist()
 
     def check(self, token: int) -> None:
         """Raise RequestError unless `token` is an id of this vocabulary."""
