@@ -67,6 +67,15 @@ def test_narrow_vectors_are_widened(
     np.testing.assert_array_equal(ours, machine(ReferenceBackend(), file, write).step(batch).logits)
 
 
+def test_vectors_of_64_bit_ids_become_32_bit_ids(
+    memory_file: Any, float_tensors: Any, machine: Any, rows: Any, ragged_batch: Any
+) -> None:
+    names, table = np.array([4, 0, 2], np.int64), rng.standard_normal((5, 8)).astype(np.float32)
+    file = memory_file({**float_tensors(t=table), "ids": ("I64", (3,), names)})
+    one = machine(GgmlBackend(), file, lambda ops, batch: ops.take(ops.weight("t"), ops.take(ops.weight("ids"), batch.tokens)))
+    np.testing.assert_array_equal(one.step(ragged_batch(rows([2, 0, 1]))).logits, table[[2, 4, 0]])
+
+
 @pytest.mark.parametrize("type_name", PRODUCTS)
 def test_products_and_rows_of_every_quantised_type(
     type_name: str, memory_file: Any, machine: Any, rows: Any, ragged_batch: Any, give: Any
@@ -110,6 +119,8 @@ def _changed(file: Any, **fields: Any) -> Any:
         ({"type_id": 999, "type_name": "999"}, r"tensor a has type 999 \(999\), which ggml .* does not know"),
         ({"type_id": 2, "type_name": "Q4_0"}, r"tensor a has shape \[4, 8\]; expected .* the last a multiple of 32"),
         ({"shape": (1, 1, 1, 4, 8)}, r"expected 1 to 4 axes"),
+        ({"type_id": 28, "type_name": "F64"}, r"tensor a has type F64, which ggml cannot compute with"),
+        ({"type_id": 27, "type_name": "I64"}, r"tensor a has type I64, which ggml cannot compute with"),
         ({"shape": (0, 8)}, r"expected 1 to 4 axes"),
         ({"nbytes": 124}, r"tensor a of type F32 has 124 bytes of data; its shape needs 128"),
     ],

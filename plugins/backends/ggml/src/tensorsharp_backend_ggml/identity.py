@@ -12,12 +12,10 @@ from tensorsharp_backend_ggml.library import Library
 from tensorsharp_backend_ggml.native import Kernels
 
 ALWAYS_STABLE = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"})
-"""Weight types whose matrix product takes one path whatever the number of rows, in every x86 build that was measured."""
+"""Weight types whose product in ggml takes one path whatever the number of rows, in every x86 build that was measured."""
 NO_PRODUCT = frozenset({"I32"})
 MANY_ROW_KERNELS = ("llamafile", "amx_int8")
-"""Extras that switch to another kernel when a product has more rows."""
-TILED_SINCE = (0, 21)
-"""The wheel's 0.20 has no tiled products; later versions switch to them from 8 rows on, unless told to run plainly."""
+"""Extras with which ggml switches to another kernel when a product has more rows."""
 
 
 def arithmetic_id(library: Library, kernels: Kernels | None) -> str:
@@ -36,16 +34,18 @@ def _digest(files: Iterable[Path]) -> str:
 
 
 def bitwise(library: Library, kernels: Kernels | None, types: Iterable[str]) -> Bitwise:
-    """Whether rows come out the same in every batch, for weights of these types."""
+    """Whether rows come out the same in every batch, for weights of these types.
+
+    Our kernels multiply rows of every type one path only. Without them it is ggml's products that count.
+    """
+    if kernels is not None:
+        return Bitwise(True)
     if "matmul_int8" in library.features:
         return Bitwise(False, "ggml multiplies two rows at a time on this CPU (matmul_int8), one where the number is odd.")
-    extras = [name for name in MANY_ROW_KERNELS if name in library.features]
-    if kernels is not None and library.numbers >= TILED_SINCE:
-        extras.append("tiled products")
-    unstable = sorted(set(types) - ALWAYS_STABLE - NO_PRODUCT)
+    extras = " and ".join(name for name in MANY_ROW_KERNELS if name in library.features)
+    unstable = ", ".join(sorted(set(types) - ALWAYS_STABLE - NO_PRODUCT))
     if extras and unstable:
-        built, which = " and ".join(extras), ", ".join(unstable)
-        return Bitwise(False, f"this ggml has {built}, with which products for {which} depend on the number of rows.")
+        return Bitwise(False, f"this ggml has {extras}, with which products for {unstable} depend on the number of rows.")
     return Bitwise(True)
 
 

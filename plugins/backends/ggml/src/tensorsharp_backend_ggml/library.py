@@ -35,11 +35,6 @@ class Library:
     named: bool
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """(major, minor, patch)."""
-        return _numbers(self.version)
-
-    @property
     def files(self) -> tuple[Path, Path]:
         """The files of libggml-base and libggml-cpu."""
         return self.folder / file_name("ggml-base"), self.folder / file_name("ggml-cpu")
@@ -113,10 +108,7 @@ def _check_alone(base: ctypes.CDLL, cpu: ctypes.CDLL, folder: Path) -> None:
 
 
 def _check_version(version: str, folder: Path) -> None:
-    if not OLDEST <= _numbers(version) <= NEWEST:
+    numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:3])
+    if not OLDEST <= numbers <= NEWEST:
         tested = f"{'.'.join(map(str, OLDEST))} to {'.'.join(map(str, NEWEST))}"
         raise PluginError(f"ggml in {folder} is version {version}; versions {tested} are tested.", hint=HINT)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", version)[:3])

@@ -82,6 +82,9 @@ class GgmlWeights:
             raise ModelError(
                 f"{where} has type {info.type_name} ({info.type_id}), which ggml {self._library.version} does not know."
             )
+        vector = len(info.shape) == 1 and info.type_id in WIDE
+        if info.type_id != I32 and not vector and not ggml.traits(info.type_id).vec_dot:
+            raise ModelError(f"{where} has type {info.type_name}, which ggml cannot compute with.")
         if not 1 <= len(info.shape) <= 4 or min(info.shape) < 1 or info.shape[-1] % block:
             raise ModelError(f"{where} has shape {list(info.shape)}; expected 1 to 4 axes, the last a multiple of {block}.")
         expected = math.prod(info.shape) // block * ggml.type_size(info.type_id)
