@@ -49,6 +49,10 @@ class Products(Written):
         """[R, G, I] by [G, O, I] -> [R, G, O]."""
         rows, (groups, out, width) = x.shape[0], weight.shape
         require(x.shape == (rows, groups, width), "linear", x.shape, weight.shape)
+        if self.kernels is not None:  # every row chooses all groups, in order
+            order = self.b.host_array(np.tile(np.arange(groups, dtype=np.int32), (rows, 1)))
+            flat = self.regroup(self.b.contiguous(x), (rows * groups, width))
+            return self._own("experts", flat, weight, [order], (rows, groups, out))
         if self.kernels is not None:  # every row "chooses" all groups in order
             every = np.tile(np.arange(groups, dtype=np.int32), (rows, 1))
             return self.expert_product(self.b.contiguous(x), weight, self.b.host_array(every), None)
