@@ -131,8 +131,8 @@ class StepChecks:
         for cut in (subject.block, subject.block + 5):
             with subject.running() as running:
                 running.feed(1, tokens[:cut])
-                running.streams.fill(1, running.streams.spill(1))
-                assert_same(running.feed(1, tokens[cut:]), subject.expected(tokens)[cut:], f"restored at {cut}")
+                running.streams.fill(2, running.streams.spill(1))
+                assert_same(running.feed(2, tokens[cut:]), subject.expected(tokens)[cut:], f"restored at {cut}")
 
     def test_padding_changes_nothing(self, subject: Subject) -> None:
         require_bitwise(subject)

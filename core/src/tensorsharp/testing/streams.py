@@ -7,7 +7,8 @@ choose every detail: which rows share a batch, where the blocks lie, what is tak
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -31,6 +32,16 @@ def block_size(layout: Layout) -> int:
 
 def ints(values: Sequence[int]) -> I32:
     return np.array(values, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """A stream outside the store: its blocks (None where unmapped), and its snapshot, with a recurrent slot or without."""
+
+    blocks: Mapping[int | None, Sequence[bytes | None]]
+    rest: bytes
+    has_slot: bool
+    tokens: Sequence[int]
 
 
 class Streams:
@@ -152,23 +163,27 @@ class Streams:
         self.tokens[target] = list(self.tokens[source])
         self.done[target] = self.done[source]
 
-    def spill(self, stream: int) -> tuple[dict[int | None, list[bytes]], bytes]:
-        """The stream's state as bytes; its memory is poisoned afterwards."""
-        blocks = {g: [self.store.read(g, int(b)) for b in self.tables[g][stream] if b >= 0] for g in self.groups}
-        rest = self.store.snapshot(stream, self._slot[stream])
-        self.poison(stream)
-        return blocks, rest
+    def spill(self, stream: int) -> Spilled:
+        """The stream's state as bytes; the stream is over and its memory poisoned."""
+        tables = {g: [int(b) for b in self.tables[g][stream]] for g in self.groups}
+        blocks = {g: [self.store.read(g, b) if b >= 0 else None for b in table] for g, table in tables.items()}
+        found = Spilled(blocks, self.store.snapshot(stream, self._slot[stream]), self._slot[stream] >= 0, self.tokens[stream])
+        self.release(stream)
+        return found
 
-    def fill(self, stream: int, state: tuple[dict[int | None, list[bytes]], bytes]) -> None:
-        """Bring back what `spill` gave, at other physical blocks: those of the table in reverse order."""
-        blocks, rest = state
-        for group, data in blocks.items():
-            table = self.tables[group][stream]
-            mapped = table[table >= 0][::-1].copy()
-            table[table >= 0] = mapped
-            for block, content in zip(mapped, data, strict=True):
-                self.store.write(group, int(block), content)
-        self.store.restore(stream, self._slot[stream], rest)
+    def fill(self, stream: int, state: Spilled) -> None:
+        """Continue what was spilled as another stream: other blocks, another ring, other slots."""
+        self.release(stream)
+        for group, blocks in state.blocks.items():
+            for i, content in enumerate(blocks):
+                if content is None:
+                    self.tables[group][stream, i] = -1
+                else:
+                    self.store.write(group, int(self.tables[group][stream, i]), content)
+        self._slot[stream] = stream * self.slots_each if state.has_slot else -1
+        self.store.restore(stream, self._slot[stream], state.rest)
+        self.tokens[stream] = list(state.tokens)
+        self.done[stream] = len(state.tokens)
 
     def evict(self) -> None:
         """Unmap and poison the blocks that a windowed group will never read again."""
