@@ -12,6 +12,7 @@ from tensorsharp.ops import Source
 from tensorsharp.protocols.layout import Layout, Paged, Tail
 from tensorsharp.reference import recurrence
 from tensorsharp.reference.backend import ReferenceBackend
+from tensorsharp_backend_ggml import native
 from tensorsharp_backend_ggml.backend import GgmlBackend
 
 RATIO, DIM, HEADS, TOP = 4, 16, 3, 6
@@ -110,6 +111,25 @@ def test_a_wrong_result_on_the_host_is_an_error(
     monkeypatch.setattr(recurrence, "pool", lambda *_, **__: np.zeros((2, 3), np.float32))
     with pytest.raises(BackendError, match="broadcast"):
         one.step(ragged_batch(rows(TOKENS)))
+
+
+def test_what_is_too_wide_for_our_kernels_runs_on_the_host(
+    native_backend: Any, machine: Any, memory_file: Any, float_tensors: Any, rows: Any, ragged_batch: Any
+) -> None:
+    wide, taps = native.MAX_HEAD_DIM + 8, native.MAX_TAPS + 1
+    layout: Layout = {"k": Paged(wide, "f32"), "ring": Tail(4, taps - 1)}
+
+    def write(ops: Any, batch: Any) -> Any:
+        x = ops.take(ops.weight("x"), batch.tokens)
+        ops.store("k", x)
+        a = ops.reshape(ops.attend(ops.reshape(x, (-1, 1, wide)), [Source("k", batch.visible())], 0.1), (-1, wide))
+        return ops.concat([a, ops.conv(ops.split(x, [4, wide - 4])[0], "ring", ops.weight("kernel"))])
+
+    file = memory_file(float_tensors(x=rng.standard_normal((50, wide)), kernel=rng.standard_normal((4, taps))))
+    found = machine(native_backend(1), file, write, layout).step(ragged_batch(rows(TOKENS)))
+    theirs = machine(ReferenceBackend(), file, write, layout).step(ragged_batch(rows(TOKENS))).logits
+    np.testing.assert_array_equal(found.logits, theirs)
+    assert found.fallbacks == {"attend": 1, "conv": 1}
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,6 @@ class Products(Written):
             order = self.b.host_array(np.tile(np.arange(groups, dtype=np.int32), (rows, 1)))
             flat = self.regroup(self.b.contiguous(x), (rows * groups, width))
             return self._own("experts", flat, weight, [order], (rows, groups, out))
-        if self.kernels is not None:  # every row "chooses" all groups in order
-            every = np.tile(np.arange(groups, dtype=np.int32), (rows, 1))
-            return self.expert_product(self.b.contiguous(x), weight, self.b.host_array(every), None)
         by_group = self.b.op("permute", self.b.contiguous(x), 0, 2, 1, 3, shape=(groups, rows, width))
         product = self.b.op("mul_mat", weight, by_group, shape=(groups, rows, out))
         by_row = self.b.op("permute", product, 0, 2, 1, 3, shape=(rows, groups, out))

@@ -23,11 +23,12 @@ from tensorsharp_backend_ggml.activations import Activations
 from tensorsharp_backend_ggml.builder import Builder
 from tensorsharp_backend_ggml.composed import Composed
 from tensorsharp_backend_ggml.fields import Fields
-from tensorsharp_backend_ggml.native import Kernels, TsAttend, TsConv, TsScan, TsStore
+from tensorsharp_backend_ggml.native import MAX_HEAD_DIM, MAX_KEY_DIM, MAX_TAPS, Kernels, TsAttend, TsConv, TsScan, TsStore
 from tensorsharp_backend_ggml.tensors import Node
 from tensorsharp_backend_ggml.written import node, require
 
 MAX_SOURCES = 4
+"""Sources that our attention takes."""
 
 
 class Current:
@@ -82,10 +83,8 @@ class Stateful(Activations):
         sink = None if sinks is None else self.f32(node(sinks))
         if self.composed is not None and self.composed.can_attend(sources):
             return self.b.root(self.composed.attend(query, sources[0], width, scale, sink, softcap))
-        if self.kernels is None:
+        if self.kernels is None or len(sources) > MAX_SOURCES or max(query.shape[2], width) > MAX_HEAD_DIM:
             return self._host_attend(query, sources, scale, sink, softcap, width)
-        if len(sources) > MAX_SOURCES:
-            raise ModelError(f"an attention reads {len(sources)} sources; this backend takes {MAX_SOURCES}.")
         return self._native_attend(query, sources, scale, sink, softcap, width)
 
     def _native_attend(
@@ -198,7 +197,7 @@ class Stateful(Activations):
         ring = self._float_state(tail, Tail)
         require(rows.shape[1] == taps.shape[0] == ring.shape[2], f"conv {tail}", rows.shape, taps.shape, ring.shape)
         args = [rows, taps] if bias is None else [rows, taps, self.f32(node(bias))]
-        if self.kernels is None:
+        if self.kernels is None or taps.shape[1] > MAX_TAPS:
 
             def convolve(a: F32, w: F32, b: F32 | None = None) -> F32:
                 return recurrence.conv(a, ring, w, b, dilation, self.current.batch)
@@ -237,7 +236,7 @@ class Stateful(Activations):
         _, key_heads, key_dim = args[0].shape
         fits = args[1].shape == args[0].shape and state.shape[1:] == (value_heads, key_dim, value_dim)
         require(fits and value_heads % key_heads == 0, f"scan {slot}", args[0].shape, args[2].shape, state.shape)
-        if self.kernels is None:
+        if self.kernels is None or key_dim > MAX_KEY_DIM:
 
             def advance(*values: F32) -> F32:
                 a, b, c, d, e = values
