@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from numbers import Integral
 
 from tensorsharp.errors import ModelError
 from tensorsharp.protocols.file import ModelFile
@@ -53,8 +54,8 @@ class Hyperparameters:
         value = self._get(key)
         if value is None or isinstance(value, int):
             return (self.integer(key, default, least=least),) * layers
-        entries = list(value) if isinstance(value, Sequence) or hasattr(value, "__iter__") else []
-        if len(entries) < layers or not all(int(v) == v and v >= least for v in entries[:layers]):
+        entries = list(value) if isinstance(value, Iterable) else []
+        if len(entries) < layers or not all(isinstance(v, Integral) and v >= least for v in entries[:layers]):
             raise self._fail(key, f"an integer of at least {least}, or {layers} of them")
         return tuple(int(v) for v in entries[:layers])
 
@@ -62,7 +63,7 @@ class Hyperparameters:
         """Sliding-window pattern: an array of booleans, or a period P: layer i slides unless i % P == P-1."""
         value = self._get(key)
         if value is not None and not isinstance(value, int):
-            entries = list(value) if hasattr(value, "__iter__") else []
+            entries = list(value) if isinstance(value, Iterable) else []
             if len(entries) < layers:
                 raise self._fail(key, f"a period or {layers} booleans")
             return tuple(bool(v) for v in entries[:layers])
