@@ -55,7 +55,7 @@ class Hyperparameters:
         if value is None or isinstance(value, int):
             return (self.integer(key, default, least=least),) * layers
         entries = list(value) if isinstance(value, Iterable) else []
-        if len(entries) < layers or not all(isinstance(v, Integral) and v >= least for v in entries[:layers]):
+        if len(entries) < layers or not all(isinstance(v, Integral) and int(v) >= least for v in entries[:layers]):
             raise self._fail(key, f"an integer of at least {least}, or {layers} of them")
         return tuple(int(v) for v in entries[:layers])
 
