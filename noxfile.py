@@ -96,7 +96,7 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports", "--no-cache", env=environment)
     config = Path(session.create_tmp()) / "plugins.ini"
     config.write_text(plugin_contracts(), encoding="utf-8")
-    session.run("lint-imports", "--no-cache", "--config", str(config), env=environment)
+    session.run("lint-imports", "--no-cache", str(config), env=environment)
 
 
 def plugin_contracts() -> str:
