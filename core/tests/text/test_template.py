@@ -91,6 +91,8 @@ def test_break_continue_and_generation() -> None:
         ("' x '.strip().center(5)", "  x  "),
         ("','.join(['a', 'b'])", "a,b"),
         ("7 // 2 ** 1 % 3 - 1", "-1"),
+        ("'ab' | replace(old='a', new='c')", "cb"),
+        ("6 is divisibleby(num=3) and 'x' is in(['x']) and 3 is not none", "True"),
         ("(1 if false)", ""),
     ],
 )
@@ -113,6 +115,10 @@ def test_scopes() -> None:
     assert (
         render("{% macro f(a, b=2) %}{{ a }}{{ b }}{{ caller() if caller }}{% endmacro %}{{ f(1) }}{% call f(3) %}x{% endcall %}")
         == "1232x"
+    )
+    assert (
+        render("{% macro f(context, function, self, value) %}{{ context }}{{ value }}{% endmacro %}{{ f(context=1, value=2) }}")
+        == "12"
     )
     assert render("{% set x %}a{{ 1 }}{% endset %}{{ x | upper }}{% filter upper %}b{% endfilter %}") == "A1B"
 

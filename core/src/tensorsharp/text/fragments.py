@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
-WHITE_SPACE: Final = frozenset(" \t\n\v\f\r")
+WHITE_SPACE: Final = " \t\n\v\f\r"
 Fragment = str | int
 """Text that is still to be tokenized, or a token."""
 
@@ -21,44 +21,58 @@ class SpecialTokens:
     def __init__(self, tokens: Iterable[tuple[str, int]], strips: frozenset[int] = frozenset()) -> None:
         self._ids = dict(tokens)
         self._strips = strips
-        lengths: dict[str, set[int]] = {}
+        self._lengths: dict[str, set[int]] = {}
         for text in self._ids:
-            lengths.setdefault(text[0], set()).add(len(text))
-        self._lengths = {first: tuple(sorted(found)) for first, found in lengths.items()}
-        self._firsts = re.compile(f"[{re.escape(''.join(lengths))}]") if lengths else None
+            self._lengths.setdefault(text[:2], set()).add(len(text))
+        firsts = "".join(sorted({text[0] for text in self._ids}))
+        self._firsts = re.compile(f"[{re.escape(firsts)}]") if firsts else None
 
     def split(self, text: str) -> list[Fragment]:
         """Text and tokens in order; the texts are not empty."""
-        fragments: list[Fragment] = [text] if text else []
+        fragments: list[Fragment] = []
+        end = 0
+        for start, after, token in self._chosen(text):
+            if start > end:
+                fragments.append(text[end:start])
+            fragments.append(token)
+            end = after
+        if end < len(text):
+            fragments.append(text[end:])
+        return fragments
+
+    def _chosen(self, text: str) -> list[tuple[int, int, int]]:
+        """Start, end with the white space it swallows, and token, in order of place."""
+        taken = bytearray(len(text))
+        chosen: list[tuple[int, int, int]] = []
         for special in sorted(self._present(text), key=lambda text: (-len(text.encode()), self._ids[text])):
             token = self._ids[special]
-            fragments = [part for fragment in fragments for part in self._cut(fragment, special, token)]
-        return fragments
+            end = 0
+            while (start := text.find(special, end)) >= 0:
+                end = start + len(special)
+                clash = taken.find(1, start, end)
+                if clash >= 0:
+                    # Every other place before the end of what is taken would clash as well.
+                    end = taken.find(0, clash)
+                    if end < 0:
+                        break
+                    continue
+                if token in self._strips:
+                    while end < len(text) and not taken[end] and text[end] in WHITE_SPACE:
+                        end += 1
+                taken[start:end] = b"\1" * (end - start)
+                chosen.append((start, end, token))
+        return sorted(chosen)
 
     def _present(self, text: str) -> set[str]:
         """The special texts that occur: a vocabulary has thousands, a text few places where one could begin."""
+        found: set[str] = set()
         if self._firsts is None:
-            return set()
-        found = set()
+            return found
         for match in self._firsts.finditer(text):
             start = match.start()
-            for length in self._lengths[match.group()]:
-                candidate = text[start : start + length]
-                if candidate in self._ids:
-                    found.add(candidate)
+            for key in (text[start], text[start : start + 2]):
+                for length in self._lengths.get(key, ()):
+                    candidate = text[start : start + length]
+                    if candidate in self._ids:
+                        found.add(candidate)
         return found
-
-    def _cut(self, fragment: Fragment, special: str, token: int) -> Iterator[Fragment]:
-        if isinstance(fragment, int):
-            yield fragment
-            return
-        start = 0
-        while (at := fragment.find(special, start)) >= 0:
-            if at > start:
-                yield fragment[start:at]
-            yield token
-            start = at + len(special)
-            while token in self._strips and fragment[start : start + 1] in WHITE_SPACE:
-                start += 1
-        if start < len(fragment):
-            yield fragment[start:]

@@ -159,7 +159,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     # What Jinja's sandbox calls ----------------------------------------------------------------------------------
 
-    def call(self, context: Context, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    def call(self, context: Context, function: Any, /, *arguments: Any, **keywords: Any) -> Any:
         self.limits.tick()
         owner = getattr(function, "__self__", None)
         if owner is self:
@@ -264,7 +264,7 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     check = _FILTER_CHECKS.get(name)
 
     @pass_context
-    def guarded(context: Context, value: Any, *arguments: Any, **keywords: Any) -> Any:
+    def guarded(context: Context, value: Any, /, *arguments: Any, **keywords: Any) -> Any:
         environment = context.environment
         if not isinstance(environment, Sandbox):
             raise LimitError("it is rendered outside its sandbox")
@@ -289,10 +289,11 @@ def _ticking(function: Callable[..., Any]) -> Callable[..., Any]:
     wants_environment = _PassArg.from_obj(function) is _PassArg.environment
 
     @pass_environment
-    def ticking(environment: Environment, *arguments: Any) -> Any:
+    def ticking(environment: Environment, /, *arguments: Any, **keywords: Any) -> Any:
         if isinstance(environment, Sandbox):
             environment.limits.tick()
-        return function(environment, *arguments) if wants_environment else function(*arguments)
+        first = (environment,) if wants_environment else ()
+        return function(*first, *arguments, **keywords)
 
     return ticking
 
