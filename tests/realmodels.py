@@ -7,6 +7,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from platformdirs import user_cache_path
 
 
@@ -42,3 +43,11 @@ REAL_MODELS = {"smollm2": SMOLLM2, "gemma3": GEMMA3}
 def copies() -> Path:
     """Folder for float32 copies of model files; large, and safe to delete."""
     return user_cache_path("tensorsharp-tests", ensure_exists=True)
+
+
+def needs(model: RealModel) -> Path:
+    """The model's file; skips the test if it is not installed."""
+    path = model.path()
+    if path is None:
+        pytest.skip(model.missing)
+    return path

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,9 @@ KV_TYPES = {"f32": 0, "f16": 1}
 """Cache format -> number of the ggml type."""
 
 _ERROR_LEVEL = 4
+
+_MODE = ctypes.DEFAULT_MODE | getattr(os, "RTLD_DEEPBIND", 0)
+"""The library's own ggml comes first, so that another ggml in this process cannot stand in for it."""
 
 
 class OracleError(RuntimeError):
@@ -252,7 +256,7 @@ class LlamaCpp:
         if path is None:
             raise OracleError("llama.cpp is not installed; `pip install xllamacpp` brings it.")
         self.path = path
-        self.lib = _declare(ctypes.CDLL(str(path)))
+        self.lib = _declare(ctypes.CDLL(str(path), mode=_MODE))
         model = matching_layout(self.lib.llama_model_default_params, [_ModelParams], _MODEL_DEFAULTS)
         context = matching_layout(self.lib.llama_context_default_params, [_ContextParamsLater, _ContextParams], _CONTEXT_DEFAULTS)
         self.lib.llama_model_load_from_file.argtypes = [ctypes.c_char_p, model]
