@@ -58,10 +58,9 @@ def print_stream(generation: Generation, status: Status) -> Reply:
         for piece in generation:
             status.clear()
             click.echo(piece, nl=False)
-    except BaseException:
-        status.clear()
+    except Exception:
         if sys.stdout.isatty():
-            click.echo()  # so that what the shell or an error prints begins a line
+            click.echo()  # so that the error begins a line
         raise
     status.clear()
     click.echo()

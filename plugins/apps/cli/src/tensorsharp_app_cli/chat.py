@@ -42,6 +42,8 @@ class Conversation:
         try:
             reply = print_stream(generation, status)
         except KeyboardInterrupt:
+            status.clear()
+            click.echo()
             generation.cancel()
             reply = generation.result()
         if not self._plain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 
 import click
@@ -40,7 +40,7 @@ class Status:
             click.echo(f"{text} ...", err=True)
             return
         # Spaces and not an escape sequence, which not every terminal knows; a line that wraps could not be replaced.
-        line = f"{text} ..."[: max(1, shutil.get_terminal_size().columns - 1)]
+        line = f"{text} ..."[: max(1, _columns() - 1)]
         click.echo(f"\r{line:<{self._width}}", nl=False, err=True)
         self._width = len(line)
 
@@ -50,3 +50,11 @@ class Status:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
         self._width = 0
         self._last = ""
+
+
+def _columns() -> int:
+    """Of stderr: stdout may be a pipe."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return 80

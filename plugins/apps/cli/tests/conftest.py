@@ -1,0 +1,130 @@
+"""The command in this process and in others, with plugins that recite and a model file for them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from tensorsharp.testing.tinyvocab import byte_vocabulary
+
+HERE = Path(__file__).parent
+TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+ENTRIES = "[tensorsharp.models]\nscripted = scripted:model_spec\n\n[tensorsharp.backends]\nscripted = scripted:backend_spec\n"
+
+
+def write_model(path: Path, *, architecture: str = "scripted", template: str | None = TEMPLATE, **keys: Any) -> Path:
+    """A GGUF file with a vocabulary of bytes and one tensor [3, 2]."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in (byte_vocabulary(300) | keys).items():
+        if isinstance(value, bool):
+            writer.add_bool(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
+        else:
+            writer.add_array(key, value)
+    if template is not None:
+        writer.add_chat_template(template)
+    writer.add_tensor("w", np.zeros((3, 2), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+class World:
+    """What a person has: a model file, the plugins, an environment.
+
+    asked: the file that collects the prompts, as token ids.
+    """
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder = folder
+        self.model = str(model)
+        self.asked = folder / "asked.jsonl"
+
+    def write_model(self, name: str, **how: Any) -> Path:
+        """Another model file; see the function of that name."""
+        return write_model(self.folder / name, **how)
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        path = os.pathsep.join([str(self.folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return {**os.environ, "PYTHONPATH": path, **more}
+
+    def python(self, code: str, *arguments: str) -> str:
+        """Run code in a process of its own: its stdout."""
+        command = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(
+            command, env=self._environment({}), stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=120
+        )
+        return done.stdout.decode()
+
+    def start(self, *arguments: str, pipe: bool = False, **environment: str) -> subprocess.Popen[bytes]:
+        """The command in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "tensorsharp", *arguments],
+            env=self._environment(environment),
+            stdin=subprocess.PIPE if pipe else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def command(self, *arguments: str, pipe: bytes | None = None, **environment: str) -> tuple[int, str, str]:
+        """Run the command in a process of its own: exit code, stdout, stderr."""
+        with self.start(*arguments, pipe=pipe is not None, **environment) as process:
+            out, err = process.communicate(pipe, timeout=120)
+        return process.returncode, out.decode(), err.decode()
+
+    def prompts(self) -> list[str]:
+        """What the model was asked, as text."""
+        from tensorsharp.text.tokenizer import load_tokenizer
+        from tensorsharp.weights.gguf import open_gguf
+
+        with open_gguf(self.model) as file:
+            tokenizer = load_tokenizer(file)
+        return [tokenizer.decode(json.loads(line), special=True) for line in self.asked.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="session")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "scripted.gguf")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_file: Path) -> Iterator[World]:
+    for variable in [name for name in os.environ if name.startswith("TENSORSHARP_")]:
+        monkeypatch.delenv(variable)
+    found = World(tmp_path, model_file)
+    for name, value in {
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "TENSORSHARP_BACKEND": "scripted",
+        "SCRIPT": "Grüße!\nZwei.",
+        "ASKED": str(found.asked),
+        "PYTHONIOENCODING": "utf-8",
+    }.items():
+        monkeypatch.setenv(name, value)
+    site = tmp_path / "site"
+    info = site / "scripted-1.0.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(HERE / "scripted.py", site)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: scripted\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(ENTRIES, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(site))
+    importlib.invalidate_caches()
+    yield found
+    sys.modules.pop("scripted", None)
