@@ -22,8 +22,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tests.goldens.records import HERE, NEW_TOKENS, ROWS, Float32, Greedy, TinyRun, columns_of, one_minus_cosine, top_two
 from tests.goldens.tinies import TINIES, TINY_IDS, digest, write
+from tests.oracle.capi import OracleError
 from tests.oracle.dequantised import float32_copy
-from tests.oracle.llamacpp import Context, LlamaCpp, Model, OracleError, Settings, opened
+from tests.oracle.llamacpp import Context, Model, Settings, load, opened
 from tests.realmodels import REAL_MODELS, RealModel
 
 TEXT = HERE.parent / "accuracy" / "text.txt"
@@ -60,13 +61,13 @@ def record_greedy(texts: list[str], model: Model, contexts: Sequence[Context]) -
 
 def record_float32(path: Path) -> Float32:
     settings = Settings(context=ROWS, chunk=64)
-    with LlamaCpp().open(path) as model, model.context(settings) as context:
+    with load().open(path) as model, model.context(settings) as context:
         ids = model.tokenize(TEXT.read_text("utf-8"))[:ROWS]
         quantised = context.logits(ids)
         columns = columns_of(model.vocab_size)
     if len(ids) < ROWS:
         raise OracleError(f"{TEXT.name} has {len(ids)} tokens; {ROWS} are needed")
-    with LlamaCpp().open(float32_copy(path)) as model, model.context(settings) as context:
+    with load().open(float32_copy(path)) as model, model.context(settings) as context:
         exact = context.logits(ids)
     return Float32(
         ids=np.array(ids, np.int32),
@@ -83,7 +84,7 @@ def make_real(key: str, folder: Path) -> None:
     if path is None:
         raise OracleError(chosen.missing)
     with (
-        LlamaCpp().open(path) as model,
+        load().open(path) as model,
         model.context(Settings(chunk=CHUNKS[0])) as single,
         model.context(Settings(chunk=CHUNKS[1])) as chunked,
     ):

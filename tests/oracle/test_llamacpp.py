@@ -12,8 +12,9 @@ from tests.driver import Driver
 from tests.goldens.make import TEXT, make_real, make_tiny
 from tests.goldens.records import ROWS, Float32, Greedy, TinyRun, one_minus_cosine
 from tests.goldens.tinies import TINIES
+from tests.oracle.capi import OracleError, matching_layout
 from tests.oracle.dequantised import float32_copy
-from tests.oracle.llamacpp import LlamaCpp, OracleError, Settings, find_library, library_in, matching_layout, opened
+from tests.oracle.llamacpp import LlamaCpp, Settings, find_library, library_in, load, opened
 from tests.realmodels import REAL_MODELS, needs
 
 
@@ -62,7 +63,7 @@ def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
 def llamacpp() -> LlamaCpp:
     if find_library() is None:
         pytest.skip("llama.cpp is not installed; pip install xllamacpp")
-    return LlamaCpp()
+    return load()
 
 
 @pytest.mark.oracle

@@ -1,0 +1,54 @@
+"""The benchmarks run, and their ratios point the right way. What they measure here means nothing."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensorsharp.testing.tinygguf import tiny, write_tiny
+from tests.oracle.llamacpp import find_library
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+
+
+def run(script: str, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, FOLDER / script, *arguments, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("higher", "ratio"), [(True, 2.0), (False, 0.5)])
+def test_a_ratio_above_one_says_that_we_are_better(higher: bool, ratio: float) -> None:
+    measure = runpy.run_path(str(FOLDER / "vs_llama_cpp.py"))["Measure"]("x", "s", higher, {})
+    for ours, theirs in ((40, 10), (20, 10), (1, 10)):
+        measure.add("ours", ours)
+        measure.add("peer", theirs)
+    assert measure.ratio("peer") == ratio
+
+
+def test_startup() -> None:
+    found = run("startup.py", "--rounds", "1")
+    assert found["empty_ms"] > 0
+    assert found["over_ms"].keys() == found["targets_ms"].keys()
+
+
+@pytest.mark.oracle
+def test_a_comparison_on_a_tiny_model(tmp_path: Path) -> None:
+    if find_library() is None:
+        pytest.skip("llama.cpp is not installed; pip install xllamacpp")
+    model = write_tiny(tmp_path / "tiny.gguf", tiny("llama", tokenizer="bytes", context=8192))
+    sizes = ["--rounds", "1", "--prefill", "40", "--decode-at", "8", "33", "--decode-tokens", "4"]
+    found = run("vs_llama_cpp.py", str(model), *sizes)
+    names = [row["name"] for row in found["measures"]]
+    assert names[:4] == ["decode at 8", "decode at 33", "prefill of 40", "start to first token"]
+    for row in found["measures"]:
+        assert row["median"].keys() == {"ours", "llama.cpp"}
+        assert row["ratio"]["llama.cpp"] > 0
+    assert found["sides"]["ours"]["threads"] == found["sides"]["llama.cpp"]["threads"] == found["threads"]
