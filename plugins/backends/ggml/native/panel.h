@@ -171,10 +171,19 @@ TS_INLINE __m256i lane_sums(const __m256i *v) {
     return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 
+// Eight weight rows lie one behind the other, and so do the next eight: while block b is computed, the same part of those
+// is fetched.
+template <class T> TS_INLINE void prefetch_next(const RowSet &w, int64_t blocks, int64_t b) {
+    const char *next = (const char *)w.row[0] + (blocks + b) * PANEL * T::bytes;
+#pragma GCC unroll 32
+    for (int i = 0; i < PANEL * T::bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
+}
+
 template <class T> TS_INLINE __m256 row_simple(const RowSet &w, int64_t blocks, const Activation &x) {
     alignas(32) float d[PANEL], m[PANEL];
     __m256 acc = _mm256_setzero_ps();
     for (int64_t b = 0; b < blocks; ++b) {
+        prefetch_next<T>(w, blocks, b);
         const __m256i q = _mm256_loadu_si256((const __m256i *)(x.q + 32 * b));
         __m256i v[PANEL];
 #pragma GCC unroll 8
@@ -215,6 +224,7 @@ template <class T> TS_INLINE __m256 row_super(const RowSet &w, int64_t blocks, c
     alignas(32) float d[PANEL], m[PANEL];
     __m256 acc = _mm256_setzero_ps();
     for (int64_t s = 0; s < blocks / 8; ++s) {
+        prefetch_next<T>(w, blocks / 8, s);
         __m256i v[PANEL];
         __m128i least[PANEL];
         for (int r = 0; r < PANEL; ++r) v[r] = row_total<T>(w.row[r], s, x, &least[r]);
