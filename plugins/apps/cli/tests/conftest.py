@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,31 +62,34 @@ class World:
         """Another model file; see the function of that name."""
         return write_model(self.folder / name, **how)
 
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+    def _start(self, arguments: Sequence[str], environment: Mapping[str, str], *, pipe: bool = False) -> subprocess.Popen[bytes]:
         path = os.pathsep.join([str(self.folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return {**os.environ, "PYTHONPATH": path, **more}
-
-    def python(self, code: str, *arguments: str) -> str:
-        """Run code in a process of its own: its stdout."""
-        command = [sys.executable, "-c", code, *arguments]
-        done = subprocess.run(
-            command, env=self._environment({}), stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=120
-        )
-        return done.stdout.decode()
-
-    def start(self, *arguments: str, pipe: bool = False, **environment: str) -> subprocess.Popen[bytes]:
-        """The command in a process of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "tensorsharp", *arguments],
-            env=self._environment(environment),
+            [sys.executable, *arguments],
+            env={**os.environ, "PYTHONPATH": path, **environment},
             stdin=subprocess.PIPE if pipe else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
 
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """The command in a process of its own."""
+        return self._start(["-m", "tensorsharp", *arguments], environment)
+
+    def start_python(self, code: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Code in a process of its own."""
+        return self._start(["-c", code, *arguments], {})
+
+    def python(self, code: str, *arguments: str) -> str:
+        """Run code in a process of its own, which must end well: its stdout."""
+        with self.start_python(code, *arguments) as process:
+            out, err = process.communicate(timeout=120)
+        assert (process.returncode, err.decode()) == (0, "")
+        return out.decode()
+
     def command(self, *arguments: str, pipe: bytes | None = None, **environment: str) -> tuple[int, str, str]:
         """Run the command in a process of its own: exit code, stdout, stderr."""
-        with self.start(*arguments, pipe=pipe is not None, **environment) as process:
+        with self._start(["-m", "tensorsharp", *arguments], environment, pipe=pipe is not None) as process:
             out, err = process.communicate(pipe, timeout=120)
         return process.returncode, out.decode(), err.decode()
 

@@ -114,7 +114,7 @@ def test_verbose_reports_on_stderr(world: World) -> None:
     code, out, err = world.command("run", world.model, "Hallo?", "-v", "--threads", "5")
     assert (code, out) == (0, TEXT + "\n")
     lines = err.splitlines()
-    assert lines[:3] == ["starting ...", "opening the file ...", "loading the weights ..."]
+    assert lines[1:4] == ["starting ...", "opening the file ...", "loading the weights ..."]
     report = {line[:17].strip(): line[18:] for line in lines}
     assert report["backend"] == "scripted on stage, 5 threads"
     assert report["arithmetic"] == "scripted/1"
@@ -149,6 +149,7 @@ def test_verbose_reports_on_stderr(world: World) -> None:
         (["{model}", ""], 2, "The prompt is empty; expected a text as PROMPT or from a pipe."),
         (["{model}", "x" * 500], 2, "The prompt has 516 tokens; at most 499 fit in the context of 500"),
         (["{model}", "x", "--logprobs", "1"], 2, "--logprobs needs --json"),
+        (["{model}", "x", "--ggml-lib", "y"], 2, "--ggml-lib is for the backend ggml; the backend is 'scripted'."),
         (["{model}", "x", "--raw", "--system", "y"], 2, "A system prompt needs a chat template"),
     ],
 )

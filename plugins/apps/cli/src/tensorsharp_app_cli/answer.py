@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tensorsharp_app_cli import facts
+from tensorsharp_app_cli.output import emit, emit_json
 
 if TYPE_CHECKING:
     from tensorsharp.config import Settings
@@ -45,7 +45,7 @@ def answer(llm: LLM, prompt: str, settings: Settings, status: Status, *, as_json
     if as_json:
         reply = generation.result()
         status.clear()
-        click.echo(json.dumps(facts.as_data(llm, reply), ensure_ascii=False))
+        emit_json(facts.as_data(llm, reply))
     else:
         reply = print_stream(generation, status)
     if status.shown:
@@ -57,11 +57,11 @@ def print_stream(generation: Generation, status: Status) -> Reply:
     try:
         for piece in generation:
             status.clear()
-            click.echo(piece, nl=False)
+            emit(piece)
     except Exception:
         if sys.stdout.isatty():
-            click.echo()  # so that the error begins a line
+            emit("\n")  # so that the error begins a line
         raise
     status.clear()
-    click.echo()
+    emit("\n")
     return generation.result()

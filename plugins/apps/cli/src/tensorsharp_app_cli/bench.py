@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ from tensorsharp.cli import Program
 from tensorsharp.errors import ConfigError
 from tensorsharp_app_cli import options
 from tensorsharp_app_cli.modelpath import model_path
+from tensorsharp_app_cli.output import emit, emit_json
 from tensorsharp_app_cli.status import Status
 
 if TYPE_CHECKING:
@@ -72,17 +71,22 @@ def bench(
     status = Status(always=options.verbosity(ctx, verbose) > 0)
     status.say("loading the model")
     try:
+        from tensorsharp_app_cli.ladder import HEADER
         from tensorsharp_app_cli.measure import Ladder, measure
 
         ladder = Ladder(ctx_start, ctx_max, step_incr, step_mul, gen_tokens, text)
-        with _opened(ctx, path, settings) as this, _lines(csv_file, quiet=as_json) as out:
+        with _csv(csv_file) as file, _opened(ctx, path, settings) as this:
             rows: list[Row] = []
             for row in measure(this, settings.kv_type, ladder, status.say):
                 status.clear()
-                _print(out, row, first=not rows)
+                lines = ("" if rows else f"{HEADER}\n") + f"{row.csv()}\n"
+                if file is not None:
+                    print(lines, end="", file=file, flush=True)  # at once: the next row may take long
+                elif not as_json:
+                    emit(lines)
                 rows.append(row)
             if as_json:
-                click.echo(json.dumps(_data(this, settings, rows), ensure_ascii=False))
+                emit_json(_data(this, settings, rows))
             if plot is not None:
                 save_plot(plot, rows, f"{path.name}, {this.backend.name} on {this.backend.device}")
     finally:
@@ -100,26 +104,14 @@ def _opened(ctx: click.Context, path: Path, settings: Settings) -> Iterator[Open
         yield this
 
 
-@contextmanager
-def _lines(csv_file: Path | None, *, quiet: bool) -> Iterator[IO[str] | None]:
-    """Where rows go: the file, else stdout, else (quiet) nowhere."""
-    if csv_file is None:
-        yield None if quiet else sys.stdout
-        return
+def _csv(path: Path | None) -> AbstractContextManager[IO[str] | None]:
+    """The file for the rows, opened before minutes are spent on measuring."""
+    if path is None:
+        return nullcontext()
     try:
-        with open(csv_file, "w", encoding="utf-8", newline="\n") as out:
-            yield out
+        return open(path, "w", encoding="utf-8", newline="\n")
     except OSError as error:
-        raise ConfigError(f"--csv {csv_file} cannot be written: {error.strerror or error}.") from error
-
-
-def _print(out: IO[str] | None, row: Row, *, first: bool) -> None:
-    """The row at once, so that what was measured is kept if the next one takes too long."""
-    if out is None:
-        return
-    from tensorsharp_app_cli.ladder import HEADER
-
-    click.echo(f"{HEADER}\n{row.csv()}" if first else row.csv(), file=out)
+        raise ConfigError(f"--csv {path} cannot be written: {error.strerror or error}.") from error
 
 
 def _text(path: Path) -> str:

@@ -11,6 +11,7 @@ import click
 from tensorsharp.errors import RequestError, TensorSharpError
 from tensorsharp_app_cli import facts
 from tensorsharp_app_cli.answer import print_stream, sampling
+from tensorsharp_app_cli.output import emit
 
 if TYPE_CHECKING:
     from tensorsharp.config import Settings
@@ -43,7 +44,7 @@ class Conversation:
             reply = print_stream(generation, status)
         except KeyboardInterrupt:
             status.clear()
-            click.echo()
+            emit("\n")
             generation.cancel()
             reply = generation.result()
         if not self._plain:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tensorsharp.cli import Program
+from tensorsharp.errors import ConfigError
 
 if TYPE_CHECKING:
     from tensorsharp.config import Settings
@@ -62,7 +63,10 @@ def settle(ctx: click.Context, given: Mapping[str, Any]) -> Settings:
     from tensorsharp.config import resolve
 
     named = {name: None if value == () else value for name, value in given.items()}
-    return resolve(named, config=ctx.ensure_object(Program).config).settings
+    settings = resolve(named, config=ctx.ensure_object(Program).config).settings
+    if named.get("ggml_lib") is not None and settings.backend not in (None, "ggml"):
+        raise ConfigError(f"--ggml-lib is for the backend ggml; the backend is '{settings.backend}'.")
+    return settings
 
 
 def backend(settings: Settings) -> tuple[str, dict[str, str]]:

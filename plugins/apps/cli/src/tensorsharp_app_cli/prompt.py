@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tensorsharp.errors import RequestError
+from tensorsharp_app_cli.status import Status
 
 
 def piped() -> bool:
@@ -12,7 +13,7 @@ def piped() -> bool:
     return sys.stdin is not None and not sys.stdin.isatty()
 
 
-def one_shot(argument: str | None) -> str | None:
+def one_shot(argument: str | None, status: Status) -> str | None:
     """The argument, then after a blank line what the pipe holds. None: neither, so a person is there to be asked.
 
     The last line end of a pipe is left out, so that `echo hi |` and an argument give the same prompt. RequestError if the
@@ -20,7 +21,11 @@ def one_shot(argument: str | None) -> str | None:
     """
     if argument is None and not piped():
         return None
-    parts = [argument or "", _pipe() if piped() else ""]
+    parts = [argument or ""]
+    if piped():
+        status.say("waiting for the end of standard input")
+        parts.append(_pipe())
+        status.clear()
     prompt = "\n\n".join(part for part in parts if part)
     if not prompt:
         raise RequestError("The prompt is empty; expected a text as PROMPT or from a pipe.", param="prompt", code="empty_prompt")

@@ -46,10 +46,10 @@ def run(ctx: click.Context, /, model: str, prompt: str | None, as_json: bool, ve
         raise ConfigError("--logprobs needs --json, which is where they are printed.")
     settings = options.settle(ctx, given)
     path = model_path(model)
-    text = one_shot(prompt)
+    status = Status(always=options.verbosity(ctx, verbose) > 0)
+    text = one_shot(prompt, status)
     if text is None and (as_json or not sys.stdout.isatty()):
         raise ConfigError("There is no prompt; expected a text as PROMPT or from a pipe.")
-    status = Status(always=options.verbosity(ctx, verbose) > 0)
     with loaded(ctx, str(path), settings, status) as llm:
         if text is None:
             from tensorsharp_app_cli.chat import converse

@@ -11,6 +11,7 @@ import click
 from tensorsharp.cli import Program
 from tensorsharp_app_cli import options
 from tensorsharp_app_cli.modelpath import model_path
+from tensorsharp_app_cli.output import emit, emit_json
 
 LONGEST = 100
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -35,7 +36,7 @@ def show(ctx: click.Context, /, model: str, ctx_size: str | None, metadata: bool
     with open_gguf(model_path(model)) as file:
         data = describe(file, ctx.ensure_object(Program).registry, settings.ctx_size)
     if as_json:
-        click.echo(json.dumps(data, ensure_ascii=False))
+        emit_json(data)
         return
     sections = []
     if not (metadata or tensors):
@@ -44,7 +45,7 @@ def show(ctx: click.Context, /, model: str, ctx_size: str | None, metadata: bool
         sections.append(_metadata(data["metadata"], None if metadata else LONGEST))
     if tensors:
         sections.append(_tensors(data["tensors"]))
-    click.echo("\n\n".join("\n".join(lines) for lines in sections))
+    emit("\n\n".join("\n".join(lines) for lines in sections), end="\n")
 
 
 def size(count: int) -> str:
