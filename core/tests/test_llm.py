@@ -381,3 +381,37 @@ def test_a_broken_tokenizer_or_file_is_refused(tmp_path: Path) -> None:
 def test_a_pool_shrinks_to_the_memory_that_there_is(path: Path) -> None:
     with load(path, backend="fake", ctx_size=320, parallel=8, backend_options={"free": str(16 + 12 * 32 * 4)}) as llm:
         assert llm.stats().blocks == {None: (0, 12)}
+
+
+def test_hook_plugins_are_told(path: Path, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorsharp.hooks import hookimpl
+
+    told: list[tuple[object, ...]] = []
+
+    class Listener:
+        @hookimpl
+        def on_model_loaded(self, path: str, backend: str) -> None:
+            told.append(("loaded", path, backend))
+
+        @hookimpl
+        def on_model_unloaded(self, path: str) -> None:
+            told.append(("unloaded", path))
+
+        @hookimpl
+        def on_request_start(self, request: Any) -> None:
+            told.append(("start", request.prompt_ids))
+
+        @hookimpl
+        def on_request_end(self, request: Any, finished: Any) -> None:
+            told.append(("end", request.prompt_ids, finished.reason, finished.usage.completion))
+            raise ValueError("a hook's own fault")
+
+    here = types.ModuleType("llm_hooks")
+    here.__dict__.update(Listener=Listener)
+    monkeypatch.setitem(sys.modules, "llm_hooks", here)
+    site.plugin("hook", "listener", "llm_hook_spec", "target='llm_hooks:Listener', api=(1, 0), summary='For tests.'")
+    with load(path, backend="fake", ctx_size=600) as llm:
+        ids = tuple(llm.tokenize("ab"))
+        assert len(llm.generate("ab", raw=True, max_tokens=3).token_ids) == 3
+    assert told[0] == ("loaded", str(path), "fake")
+    assert told[1:] == [("start", ids), ("end", ids, "length", 3)], "a hook that raised is switched off, and fails no request"

@@ -33,7 +33,7 @@ class Specifications:
 
     @hookspec
     def on_model_unloaded(self, path: str) -> None:
-        """A model's memory was given back."""
+        """A model is being closed; its memory is given back next."""
 
     @hookspec
     def on_request_start(self, request: GenerationRequest) -> None:
@@ -104,6 +104,13 @@ class Hooks:
             if result is not None:
                 results.append(result)
         return results
+
+    def on_request_start(self, request: GenerationRequest) -> None:
+        """Tell every plugin; with `on_request_end` this makes the hooks an observer of an engine."""
+        self.call("on_request_start", request=request)
+
+    def on_request_end(self, request: GenerationRequest, finished: Finished) -> None:
+        self.call("on_request_end", request=request, finished=finished)
 
     def _switch_off(self, name: str, why: str, error: Exception) -> None:
         logger.error("hook plugin '%s' is off from now on: %s", name, why, exc_info=error)

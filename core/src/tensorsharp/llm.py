@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from tensorsharp.engine.engine import STEP_TOKENS, Engine, EngineConfig, EngineStats
+from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sizing import plan_state
 from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import CapacityError, ConfigError, RequestError, UnsupportedError
@@ -27,6 +28,7 @@ from tensorsharp.types import GenerationRequest, SamplingParams
 from tensorsharp.weights.gguf import open_gguf
 
 if TYPE_CHECKING:
+    from tensorsharp.hooks import Hooks
     from tensorsharp.text.template import ChatTemplate
 
 __all__ = ["LLM", "Generation", "Reply", "load"]
@@ -80,12 +82,25 @@ def load(
             options = BackendOptions(device, threads, backend_options or {})
             runs_on = cast("Backend", plugins.load("backend", backend)(options))
             stack.callback(runs_on.close)
-            engine = _engine(stack, file, model, runs_on, context, cast("Format", kv_type), parallel)
+            hooks = _hooks(plugins)
+            engine = _engine(stack, file, model, runs_on, context, cast("Format", kv_type), parallel, hooks)
             tell("weights", 1.0)
             tell("tokenizer", 0.0)
             ready = tokenizer.result()
             tell("tokenizer", 1.0)
+        if hooks is not None:
+            hooks.call("on_model_loaded", path=file.path, architecture=file.architecture, backend=runs_on.name)
+            stack.callback(hooks.call, "on_model_unloaded", path=file.path)
         return LLM(file, model, runs_on, engine, ready, stack.pop_all(), load_s=time.perf_counter() - began)
+
+
+def _hooks(plugins: Registry) -> Hooks | None:
+    """The hook plugins, if there are any: most installations have none and need not load their manager."""
+    if not plugins.names("hook"):
+        return None
+    from tensorsharp.hooks import Hooks
+
+    return Hooks(plugins)
 
 
 def _load_tokenizer(file: ModelFile) -> Tokenizer:
@@ -103,7 +118,14 @@ def _context(asked: int | None, longest: int) -> int:
 
 
 def _engine(
-    stack: ExitStack, file: ModelFile, model: IBatchedPagedModel, backend: Backend, context: int, kv_type: Format, parallel: int
+    stack: ExitStack,
+    file: ModelFile,
+    model: IBatchedPagedModel,
+    backend: Backend,
+    context: int,
+    kv_type: Format,
+    parallel: int,
+    observer: Observer | None,
 ) -> Engine:
     """Plan the memory, then load the weights, allocate the state and start the engine; `stack` closes them."""
     names = model.weights()
@@ -125,7 +147,7 @@ def _engine(
         pending.callback(store.free)
         runner = backend.compile(model, weights, store)
         pending.callback(runner.close)
-        engine = Engine(model, runner, store, config)
+        engine = Engine(model, runner, store, config, observer)
         pending.pop_all()  # they are the engine's now
     return stack.enter_context(engine)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +16,7 @@ import numpy as np
 from tensorsharp.engine.checks import check_ids, check_prompt, check_request
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.handle import RequestHandle
+from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence
@@ -22,7 +24,7 @@ from tensorsharp.errors import BackendError, ConfigError, TensorSharpError
 from tensorsharp.protocols.backend import Runner, StateStore
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.model import IBatchedPagedModel
-from tensorsharp.types import GenerationRequest, SamplingParams
+from tensorsharp.types import Finished, GenerationRequest, SamplingParams
 
 STEP_TOKENS = 512
 """Rows of a step, and of one prompt in it, unless configured otherwise."""
@@ -70,7 +72,14 @@ class Engine:
     Thread-safe. ConfigError or CapacityError if configuration and store do not fit together.
     """
 
-    def __init__(self, model: IBatchedPagedModel, runner: Runner, store: StateStore, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        model: IBatchedPagedModel,
+        runner: Runner,
+        store: StateStore,
+        config: EngineConfig,
+        observer: Observer | None = None,
+    ) -> None:
         if store.sizes.sequences > config.step_tokens:
             raise ConfigError(
                 f"step_tokens is {config.step_tokens}; expected at least one row for each of {store.sizes.sequences} sequences."
@@ -79,6 +88,7 @@ class Engine:
         self._vocab = model.vocab_size
         self._runner = runner
         self._store = store
+        self._observer = observer
         seats = Seats(store.layout, store.sizes, config.context, self._rows)
         self._core = EngineCore(runner, seats, step_tokens=config.step_tokens, history=config.history)
         self._numbers = itertools.count(1)
@@ -101,7 +111,11 @@ class Engine:
         """Queue a request. RequestError if it is malformed or can never fit."""
         self.check(request)
         seed = _random_seed() if request.params.seed is None else request.params.seed
-        return self._start(request, Sampler(request.params, seed), limit=self.limit, rows=self._rows)
+        ended = None
+        if self._observer is not None:
+            self._observer.on_request_start(request)
+            ended = partial(self._observer.on_request_end, request)
+        return self._start(request, Sampler(request.params, seed), limit=self.limit, rows=self._rows, ended=ended)
 
     def logits(self, ids: list[int] | tuple[int, ...]) -> F32:
         """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]. Waits for its turn."""
@@ -150,9 +164,16 @@ class Engine:
         self.close()
 
     def _start(
-        self, request: GenerationRequest, sampler: Sampler, *, limit: int, rows: int, collect: F32 | None = None
+        self,
+        request: GenerationRequest,
+        sampler: Sampler,
+        *,
+        limit: int,
+        rows: int,
+        collect: F32 | None = None,
+        ended: Callable[[Finished], None] | None = None,
     ) -> RequestHandle:
-        handle = RequestHandle(request.id or f"request-{next(self._numbers)}", sampler.seed)
+        handle = RequestHandle(request.id or f"request-{next(self._numbers)}", sampler.seed, ended)
         sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect)
         with self._changed:
             if self._closed:

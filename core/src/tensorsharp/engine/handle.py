@@ -20,9 +20,10 @@ class RequestHandle:
     A request that fails ends its iteration too: `result()` says how it ended. Each token is given out once.
     """
 
-    def __init__(self, id: str, seed: int) -> None:
+    def __init__(self, id: str, seed: int, ended: Callable[[Finished], None] | None = None) -> None:
         self.id = id
         self.seed = seed
+        self._ended = ended
         self.ending: tuple[FinishReason, str | None] | None = None
         self._events: deque[TokenEvent] = deque()
         self._finished: Finished | None = None
@@ -86,6 +87,8 @@ class RequestHandle:
 
     def finish(self, finished: Finished) -> None:
         """For the engine: the request ended."""
+        if self._ended is not None:
+            self._ended(finished)
         with self._changed:
             self._finished = finished
             self._wake()
