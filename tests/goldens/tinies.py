@@ -16,6 +16,7 @@ TINY_IDS: list[int] = np.random.default_rng(7).integers(2, 64, 96).tolist()
 TINIES: dict[str, Tiny] = {
     "tiny-llama": tiny("llama"),
     "tiny-llama-factors": tiny("llama", tied=True, rope_freqs=True, kv_heads=1, seed=1),
+    "tiny-llama-experts": tiny("llama", experts=5, seed=3),
     "tiny-mistral3": tiny("mistral3"),
     "tiny-qwen2": tiny("qwen2"),
     "tiny-qwen3": tiny("qwen3"),

@@ -27,7 +27,8 @@ class Tiny:
     """One checkpoint. Equal values give equal files.
 
     weight_type: of every matrix, a name like "F32" or "Q4_K"; norms and biases are F32. window: of sliding layers.
-    tied: no output matrix of its own. rope_freqs: per-frequency factors. tokenizer: none (ids only) or a byte-level
+    tied: no output matrix of its own. rope_freqs: per-frequency factors. experts: routed feed-forward blocks with so many
+    experts, two for a row; 0 for dense ones. tokenizer: none (ids only) or a byte-level
     BPE vocabulary, which needs 300 ids or more. chat_template: with a vocabulary.
     """
 
@@ -44,6 +45,7 @@ class Tiny:
     weight_type: str = "F32"
     tied: bool = False
     rope_freqs: bool = False
+    experts: int = 0
     tokenizer: Literal["none", "bytes"] = "none"
     chat_template: str | None = None
     seed: int = 0
@@ -92,6 +94,8 @@ def _common(d: _Draft) -> None:
         "rope.dimension_count": t.head_dim,
         "rope.freq_base": 10000.0,
     }
+    if t.experts:
+        d.keys |= {"expert_count": t.experts, "expert_used_count": 2}
     d.matrix("token_embd", t.vocab_size, t.width)
     d.norm("output_norm", t.width)
     if not t.tied:
@@ -105,7 +109,12 @@ def _common(d: _Draft) -> None:
         for name, out, inputs in (("q", q, t.width), ("k", kv, t.width), ("v", kv, t.width), ("output", t.width, q)):
             d.matrix(f"{b}attn_{name}", out, inputs)
         for name, out, inputs in (("gate", t.hidden, t.width), ("up", t.hidden, t.width), ("down", t.width, t.hidden)):
-            d.matrix(f"{b}ffn_{name}", out, inputs)
+            if t.experts:
+                d.matrices[f"{b}ffn_{name}_exps.weight"] = (t.experts, out, inputs)
+            else:
+                d.matrix(f"{b}ffn_{name}", out, inputs)
+        if t.experts:
+            d.matrix(f"{b}ffn_gate_inp", t.experts, t.width)
 
 
 def _head_norms(d: _Draft) -> None:
