@@ -11,7 +11,8 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from tensorsharp.engine.engine import STEP_TOKENS, Engine, EngineConfig, EngineStats
+from tensorsharp.engine.config import STEP_TOKENS, EngineConfig
+from tensorsharp.engine.engine import Engine, EngineStats
 from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sizing import plan_state
 from tensorsharp.engine.stream import TextStream

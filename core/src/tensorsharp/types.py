@@ -152,6 +152,9 @@ class GenerationRequest:
 
     end_tokens end the reply with reason "stop" (unless ignore_eos) and are not part of it.
     boundaries: offsets into prompt_ids where recurrent state is worth keeping (message starts).
+    priority: higher ones are served first; equal ones in order of arrival. timeout_s: seconds after which the request ends
+    with reason "timeout", whether it runs or waits. cache_scope: only requests of the same scope reuse each other's
+    prefixes; None is the scope of all that name none.
     """
 
     prompt_ids: tuple[int, ...]
@@ -159,3 +162,6 @@ class GenerationRequest:
     end_tokens: frozenset[int] = frozenset()
     boundaries: tuple[int, ...] = ()
     id: str | None = None
+    priority: int = 0
+    timeout_s: float | None = None
+    cache_scope: str | None = None

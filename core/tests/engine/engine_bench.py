@@ -6,9 +6,11 @@ the tables and slots of the batch: a wrong block, slot, position or chunk change
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.seats import Seats
@@ -23,14 +25,18 @@ VOCAB = 61
 WINDOW = 40
 BLOCK = 32
 MODEL = FakeModel(VOCAB, window=WINDOW, ring=4, recurrent=True)
+FULL = FakeModel(VOCAB)
+"""All of its state is in blocks, so prefixes are reused."""
+SLIDING = FakeModel(VOCAB, window=WINDOW)
+"""The same with a window too."""
 expected_logits = MODEL.expected_logits
 
 
 class Runner(FakeRunner):
     """Calls `before` with every batch, which may raise, and lets `poison` change the logits of a step."""
 
-    def __init__(self, store: HostStateStore) -> None:
-        super().__init__(MODEL, store)
+    def __init__(self, store: HostStateStore, model: FakeModel = MODEL) -> None:
+        super().__init__(model, store)
         self.before: Callable[[Batch], None] = lambda batch: None
         self.poison: Callable[[Batch, F32], None] = lambda batch, logits: None
 
@@ -41,10 +47,10 @@ class Runner(FakeRunner):
         return replace(result, fallbacks={"pool": 1})
 
 
-def runner_and_store(sizes: StateSizes) -> tuple[Runner, HostStateStore]:
-    _, store = fake_engine_parts(MODEL, sizes)
+def runner_and_store(sizes: StateSizes, model: FakeModel = MODEL) -> tuple[Runner, HostStateStore]:
+    _, store = fake_engine_parts(model, sizes)
     assert isinstance(store, HostStateStore)
-    return Runner(store), store
+    return Runner(store, model), store
 
 
 class Collector:
@@ -77,18 +83,39 @@ class Bench:
     """An engine core over the fake model, stepped by hand."""
 
     def __init__(
-        self, state: StateSizes | None = None, *, context: int = 512, step: int = 64, chunk: int = 64, history: int = 0
+        self,
+        state: StateSizes | None = None,
+        *,
+        context: int = 512,
+        step: int = 64,
+        chunk: int = 64,
+        busy: int | None = None,
+        history: int = 0,
+        model: FakeModel = MODEL,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.runner, self.store = runner_and_store(state or sizes())
+        self.runner, self.store = runner_and_store(state or sizes(), model)
         self.chunk = min(chunk, step)
         self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk)
-        self.core = EngineCore(self.runner, self.seats, step_tokens=step, history=history)
+        config = EngineConfig(context, step_tokens=step, chunk_tokens=chunk, busy_tokens=busy or step, history=history)
+        self.core = EngineCore(self.runner, self.seats, config, now=now)
 
     def add(self, request: GenerationRequest) -> Collector:
         sink = Collector()
         sampler = Sampler(request.params, request.params.seed or 0)
         self.core.add(EngineSequence(request, sampler, sink, limit=self.seats.limit, rows=self.chunk))
         return sink
+
+    def give(self, request: GenerationRequest) -> Collector:
+        """Run a request to its end, with all else that is there."""
+        sink = self.add(request)
+        self.drain()
+        return sink
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """How many rows each sequence had in every step so far, in batch order."""
+        return [b.length.tolist() for b in self.runner.batches]
 
     def step(self) -> bool:
         did = self.core.step()
@@ -104,17 +131,15 @@ class Bench:
         raise AssertionError("the engine does not come to an end")
 
 
-def request(prompt: Sequence[int], **params: object) -> GenerationRequest:
-    return GenerationRequest(tuple(prompt), SamplingParams(**{"seed": 1, **params}))  # type: ignore[arg-type]
+def request(prompt: Sequence[int], *, scope: str | None = None, priority: int = 0, **params: object) -> GenerationRequest:
+    sampling = SamplingParams(**{"seed": 1, **params})  # type: ignore[arg-type]
+    return GenerationRequest(tuple(prompt), sampling, priority=priority, cache_scope=scope)
 
 
 def prompt(length: int, salt: int = 0) -> list[int]:
     return [mixed(salt, i) % VOCAB for i in range(length)]
 
 
-def alone(asked: GenerationRequest, context: int = 512) -> Collector:
-    """What a request gives with the whole engine to itself."""
-    bench = Bench(context=context)
-    sink = bench.add(asked)
-    bench.drain()
-    return sink
+def alone(asked: GenerationRequest, context: int = 512, model: FakeModel = MODEL) -> Collector:
+    """What a request gives with a whole new engine to itself."""
+    return Bench(context=context, model=model).give(asked)

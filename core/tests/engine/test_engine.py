@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from engine_bench import MODEL, VOCAB, Runner, alone, expected_logits, prompt, request, runner_and_store, sizes
 
-from tensorsharp.engine.engine import Engine, EngineConfig
+from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.engine import Engine
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, RequestError, TensorSharpError
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.types import GenerationRequest, SamplingParams

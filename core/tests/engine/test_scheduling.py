@@ -1,17 +1,14 @@
-"""Any mixture of arrivals, cancellations, failures and small pools: every reply is the one the request gives alone."""
+"""Who runs when: running sequences first, prompts in chunks, admission only of what fits, preemption of the youngest."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 import pytest
-from engine_bench import WINDOW, Bench, Collector, alone, prompt, request, sizes
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from engine_bench import WINDOW, Bench, alone, prompt, request, sizes
 
 from tensorsharp.engine.sizing import plan_state
-from tensorsharp.errors import BackendError, CapacityError
+from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.protocols.layout import Layout, Paged, Slot, Tail
 from tensorsharp.state import state_bytes
@@ -25,82 +22,8 @@ def reply(length: int, salt: int, tokens: int) -> tuple[int, ...]:
     return tuple(alone(asked(length, salt, tokens), CONTEXT).tokens)
 
 
-def asked(length: int, salt: int, tokens: int) -> GenerationRequest:
-    return request(prompt(length, salt), max_tokens=tokens, temperature=1.0, seed=salt)
-
-
-class Traffic(RuleBasedStateMachine):
-    """The engine under arbitrary traffic. Prompts and replies come from a few shapes, so that their replies are known."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sinks: list[tuple[tuple[int, int, int], Collector]] = []
-
-    @initialize(
-        blocks=st.integers(2, 7),
-        window=st.integers(4, 9),
-        seats=st.integers(1, 4),
-        step=st.integers(4, 40),
-        chunk=st.integers(1, 40),
-    )
-    def start(self, blocks: int, window: int, seats: int, step: int, chunk: int) -> None:
-        self.bench = Bench(sizes(blocks, window, seats), context=CONTEXT, step=step, chunk=chunk)
-
-    @rule(keys=st.lists(st.tuples(st.sampled_from([1, 30, 32, 45]), st.integers(0, 2), st.sampled_from([1, 10, 40])), max_size=4))
-    def arrive(self, keys: list[tuple[int, int, int]]) -> None:
-        for key in keys:
-            if key[0] < self.bench.seats.limit:
-                self.sinks.append((key, self.bench.add(asked(*key))))
-
-    @rule(steps=st.integers(1, 30))
-    def run(self, steps: int) -> None:
-        for _ in range(steps):
-            self.bench.step()
-
-    @precondition(lambda self: self.sinks)
-    @rule(which=st.randoms(use_true_random=False))
-    def cancel(self, which: object) -> None:
-        _, sink = which.choice(self.sinks)  # type: ignore[attr-defined]
-        sink.ending = ("cancelled", None)
-
-    @rule()
-    def fail_one_step(self) -> None:
-        def explode(batch: Batch) -> None:
-            raise BackendError("once")
-
-        self.bench.runner.before = explode
-        self.bench.step()
-        self.bench.runner.before = lambda batch: None
-
-    @invariant()
-    def the_oldest_run_first(self) -> None:
-        if hasattr(self, "bench"):
-            scheduler = self.bench.core.scheduler
-            order = [id(s.sink) for s in [*scheduler.running, *scheduler.waiting]]
-            arrivals = [id(sink) for _, sink in self.sinks]
-            assert order == [a for a in arrivals if a in order]
-
-    @invariant()
-    def nothing_wrong_was_said(self) -> None:
-        for key, sink in self.sinks:
-            assert tuple(sink.tokens) == reply(*key)[: len(sink.tokens)]
-
-    def teardown(self) -> None:
-        if hasattr(self, "bench"):
-            self.bench.drain()
-            for key, sink in self.sinks:
-                assert sink.finished is not None
-                if sink.finished.reason == "length":
-                    room = self.bench.seats.limit - key[0]
-                    assert tuple(sink.tokens) == reply(*key)[:room]
-                else:
-                    assert sink.finished.reason in ("cancelled", "error")
-
-
-TestTraffic = Traffic.TestCase
-TestTraffic.settings = settings(
-    max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+def asked(length: int, salt: int, tokens: int, priority: int = 0) -> GenerationRequest:
+    return request(prompt(length, salt), max_tokens=tokens, temperature=1.0, seed=salt, priority=priority)
 
 
 @pytest.mark.parametrize("at", range(0, 24, 3))

@@ -52,6 +52,10 @@ def check_request(request: GenerationRequest, vocab: int, limit: int) -> None:
                 param="logit_bias",
                 code="invalid_value",
             )
+    if request.timeout_s is not None and not request.timeout_s > 0.0:
+        raise RequestError(
+            f"timeout_s is {request.timeout_s!r}; expected seconds above 0, or None.", param="timeout_s", code="invalid_value"
+        )
     if any(not 0 < b <= len(request.prompt_ids) for b in request.boundaries):
         raise RequestError(
             f"boundaries are {list(request.boundaries)}; expected offsets between 1 and {len(request.prompt_ids)}.",

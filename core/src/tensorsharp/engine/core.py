@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
 from tensorsharp.engine.batch import Work, build_batch
+from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.prefix import Prefixes
 from tensorsharp.engine.scheduler import Scheduler
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence
@@ -17,20 +20,21 @@ from tensorsharp.types import FinishReason, TokenEvent
 
 
 class EngineCore:
-    """Sequences in, tokens to their sinks. Belongs to one thread.
+    """Sequences in, tokens to their sinks. Belongs to one thread. now: a clock in seconds, that of the requests' deadlines."""
 
-    history: how many previous tokens each row carries.
-    """
-
-    def __init__(self, runner: Runner, seats: Seats, *, step_tokens: int, history: int = 0) -> None:
+    def __init__(
+        self, runner: Runner, seats: Seats, config: EngineConfig, *, now: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.seats = seats
-        self.scheduler = Scheduler(seats, step_tokens)
+        prefixes = Prefixes(seats.block_tokens, config.identity)
+        self.scheduler = Scheduler(seats, prefixes, step_tokens=config.step_tokens, busy_tokens=config.busy_tokens)
         self.steps = 0
         self.tokens_computed = 0
         self.tokens_generated = 0
         self.fallbacks: Counter[str] = Counter()
         self._runner = runner
-        self._history = history
+        self._history = config.history
+        self._now = now
 
     @property
     def busy(self) -> bool:
@@ -45,7 +49,7 @@ class EngineCore:
         work = self.scheduler.plan()
         if not work:
             return False
-        now = time.perf_counter()
+        now = self._now()
         for w in work:
             if w.sequence.clock.started is None:
                 w.sequence.clock.started = now
@@ -65,8 +69,10 @@ class EngineCore:
             self._finish(sequence, reason, error=error)
 
     def _end_asked(self) -> None:
+        now = self._now()
         for sequence in [*self.scheduler.running, *self.scheduler.waiting]:
-            self._finish_asked(sequence)
+            if not self._finish_asked(sequence) and sequence.deadline is not None and now >= sequence.deadline:
+                self._finish(sequence, "timeout")
 
     def _finish_asked(self, sequence: Sequence) -> bool:
         if sequence.sink.ending is None:
@@ -87,11 +93,10 @@ class EngineCore:
             logits = result.logits[row : row + wanted]
             row += wanted
             first = sequence.computed
-            sequence.computed += w.rows
+            self.scheduler.advance(w)
             self.tokens_computed += w.rows
             if sequence.generated == 0:
                 sequence.prefilled += w.rows
-            w.seat.trim(sequence.computed)
             if self._finish_asked(sequence) or not wanted:
                 continue
             if sequence.collect is None:
@@ -108,7 +113,7 @@ class EngineCore:
         try:
             choice = sequence.sampler.choose(logits, sequence.ids[: sequence.length], sequence.length)
         except Exception as error:  # one row that cannot be sampled ends its own request
-            self._finish(sequence, "error", error=_sentence("Choosing a token", error))
+            self._finish(sequence, "error", error=_sentence("Choosing a token", error), spoiled=True)
             return
         if choice.token in sequence.ends:
             self._finish(sequence, "stop")
@@ -119,8 +124,16 @@ class EngineCore:
         if sequence.generated >= sequence.room:
             self._finish(sequence, "length")
 
-    def _finish(self, sequence: Sequence, reason: FinishReason, *, error: str | None = None, stop: str | None = None) -> None:
-        self.scheduler.remove(sequence)
+    def _finish(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        *,
+        error: str | None = None,
+        stop: str | None = None,
+        spoiled: bool = False,
+    ) -> None:
+        self.scheduler.remove(sequence, spoiled=spoiled)
         sequence.sink.finish(sequence.finished(reason, error=error, stop=stop))
 
 

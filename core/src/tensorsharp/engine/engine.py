@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 
 from tensorsharp.engine.checks import check_ids, check_prompt, check_request
+from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
@@ -26,34 +27,16 @@ from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.types import Finished, GenerationRequest, SamplingParams
 
-STEP_TOKENS = 512
-"""Rows of a step, and of one prompt in it, unless configured otherwise."""
-
 _COLLECTED_ELEMENTS = 1 << 24
 """Most logits (float32 elements) that one step of an evaluation asks for: 64 MiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """context: positions of a sequence, prompt and reply. step_tokens: most rows of a step. chunk_tokens: most rows of
-    one prompt in a step. history: previous tokens that each row carries, for models that look at them."""
-
-    context: int
-    step_tokens: int = STEP_TOKENS
-    chunk_tokens: int = STEP_TOKENS
-    history: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("context", 2), ("step_tokens", 1), ("chunk_tokens", 1), ("history", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected at least {least}.")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """Counters since the start, and what is in use now. blocks: block group -> (used, total).
 
-    fallbacks: op name -> how many times it ran through the reference on the host.
+    cached: block group -> blocks that nobody uses and a later request may find. tokens_reused: tokens whose state was
+    found instead of computed. fallbacks: op name -> how many times it ran through the reference on the host.
     """
 
     running: int
@@ -61,8 +44,10 @@ class EngineStats:
     steps: int
     tokens_computed: int
     tokens_generated: int
+    tokens_reused: int
     preemptions: int
     blocks: Mapping[int | None, tuple[int, int]] = field(default_factory=dict)
+    cached: Mapping[int | None, int] = field(default_factory=dict)
     fallbacks: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -84,13 +69,14 @@ class Engine:
             raise ConfigError(
                 f"step_tokens is {config.step_tokens}; expected at least one row for each of {store.sizes.sequences} sequences."
             )
-        self._rows = min(config.chunk_tokens, config.step_tokens)
+        self._rows = config.rows
+        self._config = config
         self._vocab = model.vocab_size
         self._runner = runner
         self._store = store
         self._observer = observer
         seats = Seats(store.layout, store.sizes, config.context, self._rows)
-        self._core = EngineCore(runner, seats, step_tokens=config.step_tokens, history=config.history)
+        self._core = EngineCore(runner, seats, config)
         self._numbers = itertools.count(1)
         self._inbox: list[Sequence] = []
         self._changed = threading.Condition()
@@ -108,7 +94,7 @@ class Engine:
         check_request(request, self._vocab, self.limit)
 
     def submit(self, request: GenerationRequest) -> RequestHandle:
-        """Queue a request. RequestError if it is malformed or can never fit."""
+        """Queue a request. RequestError if it is malformed or can never fit, CapacityError if the queue is full."""
         self.check(request)
         seed = _random_seed() if request.params.seed is None else request.params.seed
         ended = None
@@ -141,8 +127,10 @@ class Engine:
             steps=core.steps,
             tokens_computed=core.tokens_computed,
             tokens_generated=core.tokens_generated,
+            tokens_reused=core.scheduler.tokens_reused,
             preemptions=core.scheduler.preemptions,
             blocks={group: (pool.used, pool.total) for group, pool in core.seats.pools.items()},
+            cached={group: pool.cached for group, pool in core.seats.pools.items()},
             fallbacks=dict(core.fallbacks),
         )
 

@@ -1,62 +1,124 @@
-"""What the next step computes: running sequences first, then admission in order of arrival.
+"""What the next step computes: running sequences first, then admission by rank.
 
-Arrival order holds throughout: every running sequence is older than every waiting one, and only the youngest running
-sequence is ever preempted. The oldest therefore always gets its blocks in the end, and a full pool drains.
+A rank is priority, then order of arrival. Only the running sequence of the lowest rank is ever preempted, so the one of
+the highest always gets its blocks, and a full pool drains. A sequence that waits for a prefix that another one is computing is
+passed by those behind it, as long as they leave it its seat and its blocks.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
+from dataclasses import replace
+from operator import attrgetter
 
 from tensorsharp.engine.batch import Work
+from tensorsharp.engine.prefix import Prefixes
 from tensorsharp.engine.seats import Seat, Seats
 from tensorsharp.engine.sequence import Sequence
+from tensorsharp.engine.sharing import Shared, worth_waiting
+
+_RANK = attrgetter("rank")
+
+
+class Step:
+    """The rows of one step while they are handed out: one to each reply, the rest to prompts."""
+
+    def __init__(self, prompt_rows: int) -> None:
+        self.work: list[Work] = []
+        self.budget = prompt_rows
+        self.left = prompt_rows
+
+    def rows(self, sequence: Sequence) -> int:
+        """How many rows the sequence may have."""
+        return 1 if sequence.replying else min(sequence.pending, sequence.rows, self.left)
+
+    def give(self, sequence: Sequence, seat: Seat, rows: int) -> None:
+        self.work.append(Work(sequence, seat, rows))
+        if not sequence.replying:
+            self.left -= rows
+
+    def begin(self, sequence: Sequence, seat: Seat) -> None:
+        """The first rows of a sequence that has just got its seat."""
+        rows = min(sequence.pending, sequence.rows, self.left)
+        seat.grow(sequence.computed + rows)
+        self.work.append(Work(sequence, seat, rows))
+        self.left -= rows
+
+    def cut(self, shared: Shared) -> None:
+        """End the owner's chunk where the prompts part: there the other one takes over what windows would soon let go."""
+        for number, work in enumerate(self.work):
+            over = work.sequence.computed + work.rows - shared.parting
+            if work.sequence is shared.owner and over > 0:
+                self.work[number] = replace(work, rows=work.rows - over)
+                self.left += over
 
 
 class Scheduler:
-    """First come, first served, within `step_tokens` rows a step and the seats that there are."""
+    """step_tokens: rows of a step. busy_tokens: prompt rows of a step that makes replies too."""
 
-    def __init__(self, seats: Seats, step_tokens: int) -> None:
+    def __init__(self, seats: Seats, prefixes: Prefixes, *, step_tokens: int, busy_tokens: int) -> None:
         self.seats = seats
+        self.prefixes = prefixes
         self.step_tokens = step_tokens
-        self.waiting: deque[Sequence] = deque()
+        self.busy_tokens = busy_tokens
+        self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.preemptions = 0
+        self.tokens_reused = 0
+        self._arrivals = 0
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
+        sequence.rank = (-sequence.request.priority, self._arrivals)
+        self._arrivals += 1
+        if self.seats.reuses:
+            sequence.chain = self.prefixes.chain(sequence.request.cache_scope)
+            sequence.chain.cover(sequence.ids, sequence.length)
+        insort(self.waiting, sequence, key=_RANK)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence, wherever it is, and free what it holds."""
+    def remove(self, sequence: Sequence, *, spoiled: bool = False) -> None:
+        """Forget a sequence, wherever it is, and free what it holds. spoiled: nobody may use what it computed."""
         if sequence.seat is None:
             self.waiting.remove(sequence)
-        else:
-            self.running.remove(sequence)
-            self._unseat(sequence)
+            return
+        self.running.remove(sequence)
+        if spoiled:
+            self.seats.forget(sequence.links[sequence.begun // self.seats.block_tokens : sequence.labelled])
+        self._unseat(sequence)
 
     def plan(self) -> list[Work]:
         """The work of one step; blocks for it are allocated. Empty if there is nothing to do."""
-        work = self._continue()
-        self._admit(work)
-        return work
+        replies = sum(sequence.replying for sequence in self.running)
+        prompt_rows = self.step_tokens - replies
+        step = Step(min(prompt_rows, self.busy_tokens) if replies else prompt_rows)
+        self._continue(step)
+        self._admit(step)
+        return step.work
 
-    def _continue(self) -> list[Work]:
-        work: list[Work] = []
-        budget = self.step_tokens
+    def advance(self, work: Work) -> None:
+        """The rows of `work` are computed: full blocks can be found from now on, and windows move."""
+        sequence, seat = work.sequence, work.seat
+        sequence.computed += work.rows
+        if sequence.chain is not None:
+            sequence.chain.cover(sequence.ids, sequence.computed)
+            full = min(len(sequence.links), sequence.computed // self.seats.block_tokens)
+            seat.label(sequence.links, sequence.labelled, full)
+            sequence.labelled = full
+        seat.trim(sequence.computed)
+
+    def _continue(self, step: Step) -> None:
         number = 0
-        while number < len(self.running) and budget:
+        while number < len(self.running):
             sequence = self.running[number]
-            rows = min(sequence.pending, sequence.rows, budget)
-            seat = self._room(sequence, sequence.computed + rows)
-            if seat is None:
-                break
-            work.append(Work(sequence, seat, rows))
-            budget -= rows
             number += 1
-        return work
+            rows = step.rows(sequence)
+            if rows == 0:
+                continue
+            seat = self._room(sequence, sequence.computed + rows)
+            if seat is not None:
+                step.give(sequence, seat, rows)
 
     def _room(self, sequence: Sequence, length: int) -> Seat | None:
-        """The seat, grown to `length` positions, at the cost of the youngest; None if that is the sequence itself."""
+        """The seat, grown to `length` positions, at the cost of the lowest rank; None if that is the sequence itself."""
         seat = sequence.seat
         while seat is not None and not seat.fits(length):
             self._preempt(self.running[-1])
@@ -68,33 +130,54 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         self.running.pop()
         self._unseat(sequence)
-        sequence.computed = 0
         sequence.preemptions += 1
         self.preemptions += 1
-        self.waiting.appendleft(sequence)  # it needs more than it held, so this same step does not admit it again
+        insort(self.waiting, sequence, key=_RANK)  # it needs more than it gave up, so this same step does not admit it again
 
     def _unseat(self, sequence: Sequence) -> None:
         if sequence.seat is not None:
             self.seats.give(sequence.seat)
             sequence.seat = None
+            sequence.computed = sequence.begun = sequence.labelled = 0
 
-    def _admit(self, work: list[Work]) -> None:
-        budget = self.step_tokens - sum(w.rows for w in work)
-        while self.waiting and budget and self.seats.free and self._fits(self.waiting[0]):
-            sequence = self.waiting.popleft()
-            seat = sequence.seat = self.seats.take()
-            self.running.append(sequence)
-            rows = min(sequence.pending, sequence.rows, budget)
-            seat.grow(rows)
-            work.append(Work(sequence, seat, rows))
-            budget -= rows
+    def _admit(self, step: Step) -> None:
+        passed = 0
+        room = self._room_left() if self.waiting else []
+        for sequence in list(self.waiting):
+            if self.seats.free <= passed:
+                return
+            links = sequence.reusable_links
+            hit = self.seats.reusable(links) if links else 0
+            size = self.seats.block_tokens
+            shared = worth_waiting(sequence, hit * size, self.running, size, step.budget) if links and step.budget else None
+            if shared is not None:
+                step.cut(shared)
+                passed += 1
+                room = _minus(room, self.seats.need(sequence.length, shared.parting // size))
+                continue
+            need = self.seats.need(sequence.length, self.seats.in_use(links[:hit]))
+            if not step.left or any(n > free for n, free in zip(need, room, strict=True)):
+                return
+            room = _minus(room, need)
+            self._seat(sequence, hit, step)
 
-    def _fits(self, sequence: Sequence) -> bool:
-        """Whether all known tokens fit besides what running sequences still need for theirs."""
-        room = [pool.free for pool in self.seats.pools.values()]
-        for other in self.running:
-            if other.seat is not None:
-                for g, table in enumerate(other.seat.tables):
-                    room[g] -= max(0, table.peak(other.length, self.seats.rows) - table.held)
-        need = self.seats.need(sequence.length)
-        return all(n <= free for n, free in zip(need, room, strict=True))
+    def _seat(self, sequence: Sequence, hit: int, step: Step) -> None:
+        self.waiting.remove(sequence)
+        insort(self.running, sequence, key=_RANK)
+        seat = sequence.seat = self.seats.take()
+        seat.adopt(sequence.links[:hit])
+        sequence.begin(hit * self.seats.block_tokens, hit)
+        self.tokens_reused += sequence.computed
+        step.begin(sequence, seat)
+
+    def _room_left(self) -> list[int]:
+        """For each group the blocks that no running sequence still needs for what is known of it."""
+        room = self.seats.room()
+        for sequence in self.running:
+            if sequence.seat is not None:
+                room = _minus(room, self.seats.owed(sequence.seat, sequence.length))
+        return room
+
+
+def _minus(room: list[int], taken: list[int]) -> list[int]:
+    return [free - n for free, n in zip(room, taken, strict=True)]

@@ -6,13 +6,16 @@ indexing operation a group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from tensorsharp.engine.blocks import BlockPool, BlockTable, empty_tables
+from tensorsharp.engine.blocks import BlockPool
+from tensorsharp.engine.prefix import Link
+from tensorsharp.engine.tables import BlockTable, empty_tables
 from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.backend import StateSizes
 from tensorsharp.protocols.batch import I32
-from tensorsharp.protocols.layout import Layout, Slot, block_groups
+from tensorsharp.protocols.layout import Layout, Paged, Slot, block_groups
 
 
 class Seat:
@@ -27,12 +30,22 @@ class Seat:
 
     def fits(self, length: int) -> bool:
         """Whether every position below `length` can be mapped now."""
-        return all(t.missing(length) <= t.pool.free for t in self.tables)
+        return all(t.missing(length) <= t.pool.available for t in self.tables)
 
     def grow(self, length: int) -> None:
         """Map every position below `length`; only after `fits`."""
         for table in self.tables:
             table.grow(length)
+
+    def adopt(self, links: Sequence[Link]) -> None:
+        """Begin after the blocks of `links`, of which `Seats.reusable` said that they are there."""
+        for table in self.tables:
+            table.adopt(links)
+
+    def label(self, links: Sequence[Link], first: int, stop: int) -> None:
+        """Blocks first .. stop-1 are full: others may use them from now on."""
+        for table in self.tables:
+            table.label(links, first, stop)
 
     def trim(self, computed: int) -> None:
         for table in self.tables:
@@ -48,6 +61,8 @@ class Seats:
 
     context: positions a sequence may have; `limit` is that or what the pools can hold for one sequence, if less.
     rows: most rows of a sequence in one step. CapacityError if a pool cannot hold one sequence's window.
+    reuses: whether a sequence can begin after blocks that another one filled. Rings and recurrent state are not in
+    blocks, so a layout that has some reuses nothing.
     """
 
     def __init__(self, layout: Layout, sizes: StateSizes, context: int, rows: int) -> None:
@@ -57,6 +72,7 @@ class Seats:
         groups = block_groups(layout)
         self.pools: dict[int | None, BlockPool] = {g: BlockPool(sizes.blocks[g]) for g in groups}
         self.tables: Mapping[int | None, I32] = {g: empty_tables(sizes.sequences, capacity) for g in groups}
+        self.reuses = all(isinstance(s, Paged) for s in layout.values())
         has_slots = any(isinstance(s, Slot) for s in layout.values())
         self._seats = [
             Seat(
@@ -88,9 +104,39 @@ class Seats:
     def free(self) -> int:
         return len(self._free)
 
-    def need(self, length: int) -> list[int]:
-        """For each group the most blocks that a sequence of `length` positions holds at once."""
-        return [table.peak(length, self.rows) for table in self._seats[0].tables]
+    def room(self) -> list[int]:
+        """For each group how many blocks can be taken."""
+        return [pool.available for pool in self.pools.values()]
+
+    def need(self, length: int, shared: int = 0) -> list[int]:
+        """For each group the most blocks that a sequence of `length` positions takes, `shared` of which others hold.
+
+        A window moves on from what it shares and takes as many as without.
+        """
+        return [t.peak(length, self.rows) - (shared if t.window is None else 0) for t in self._seats[0].tables]
+
+    def in_use(self, links: Sequence[Link]) -> int:
+        """How many of these blocks are held by somebody in the group that keeps everything."""
+        pool = self.pools.get(None)
+        if pool is None:
+            return 0
+        found = (pool.find(link) for link in links)
+        return sum(block is not None and pool.references(block) > 0 for block in found)
+
+    def owed(self, seat: Seat, length: int) -> list[int]:
+        """For each group how many blocks more a seated sequence may take until its `length` positions are computed."""
+        return [table.owed(length, self.rows) for table in seat.tables]
+
+    def reusable(self, links: Sequence[Link]) -> int:
+        """After how many of these blocks a sequence can begin: the most for which every group has what later rows see."""
+        groups = [table.reusable(links) for table in self._seats[0].tables]
+        return max(count for count in range(len(links) + 1) if all(found[count] for found in groups))
+
+    def forget(self, links: Sequence[Link]) -> None:
+        """Let nobody begin after these blocks any more."""
+        for pool in self.pools.values():
+            for link in links:
+                pool.forget(link)
 
     def take(self) -> Seat:
         """A free seat; only while `free` is not 0."""
@@ -102,10 +148,10 @@ class Seats:
         self._free.append(seat)
 
     def check(self) -> None:
-        """RuntimeError if a block is lost, held by nobody, or mapped by two sequences."""
+        """RuntimeError if a block is lost, or the references to it are not the tables that map it."""
         for number, (group, pool) in enumerate(self.pools.items()):
             pool.check()
-            mapped = [b for seat in self._seats for b in seat.tables[number].row.tolist() if b >= 0]
+            mapped = Counter(b for seat in self._seats for b in seat.tables[number].row.tolist() if b >= 0)
             held = sum(seat.tables[number].held for seat in self._seats)
-            if len(set(mapped)) != len(mapped) or len(mapped) != pool.used or held != pool.used:
-                raise RuntimeError(f"group {group}: {len(mapped)} blocks mapped, {held} held, {pool.used} used")
+            if any(mapped[b] != pool.references(b) for b in range(pool.total)) or held != mapped.total():
+                raise RuntimeError(f"group {group}: {mapped.total()} blocks mapped, {held} held, {pool.used} used")

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tensorsharp.engine.prefix import Chain, Link
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.seats import Seat
 from tensorsharp.protocols.batch import F32, I32
@@ -61,6 +62,8 @@ class Sequence:
     """Token ids, how many of them are computed, and where their state lies.
 
     ids [limit] int32: prompt and reply; the first `length` are known, state exists for the first `computed`.
+    chain: names of its full blocks, None where nothing can be reused. begun: the position at which it took its seat, having
+    found state for all before. labelled: full blocks that others can find. rank: who is served first, lowest first.
     room: tokens that the reply may have at most. rows: most rows of it in one step. collect: [n, vocab] float32 that
     takes the logits of every prompt row, for evaluation; None for a request that generates.
     """
@@ -83,6 +86,11 @@ class Sequence:
         self.prefilled = 0
         self.preemptions = 0
         self.seat: Seat | None = None
+        self.chain: Chain | None = None
+        self.rank = (0, 0)
+        self.begun = 0
+        self.labelled = 0
+        self.cached: int | None = None
         self.ends = frozenset(params.stop_token_ids) if params.ignore_eos else request.end_tokens.union(params.stop_token_ids)
         self.clock = Clock()
 
@@ -90,6 +98,35 @@ class Sequence:
     def pending(self) -> int:
         """Known tokens without state."""
         return self.length - self.computed
+
+    @property
+    def replying(self) -> bool:
+        """Whether the next row is one for the next token of a reply that has begun."""
+        return self.generated > 0 and self.pending == 1
+
+    @property
+    def links(self) -> list[Link]:
+        """The full blocks of what is known."""
+        return [] if self.chain is None else self.chain.links
+
+    @property
+    def reusable_links(self) -> list[Link]:
+        """The blocks that need not be computed if they are found: at least one token always is, and all for an evaluation."""
+        if self.chain is None or self.collect is not None:
+            return []
+        return self.chain.links[: self.chain.whole(self.length - 1)]
+
+    @property
+    def deadline(self) -> float | None:
+        timeout = self.request.timeout_s
+        return None if timeout is None else self.clock.submitted + timeout
+
+    def begin(self, position: int, blocks: int) -> None:
+        """Take up the work at `position`, after `blocks` full blocks that were found."""
+        self.computed = self.begun = position
+        self.labelled = blocks
+        if self.cached is None:
+            self.cached = min(position, self.prompt)
 
     @property
     def generated(self) -> int:
@@ -110,7 +147,7 @@ class Sequence:
         return Finished(
             reason=reason,
             seed=self.sampler.seed,
-            usage=Usage(prompt=self.prompt, cached=0, completion=self.generated),
+            usage=Usage(prompt=self.prompt, cached=self.cached or 0, completion=self.generated),
             timings=self.clock.timings(self.prefilled, self.generated),
             error=error,
             stop=stop,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tensorsharp.engine.blocks import window_blocks
+from tensorsharp.engine.tables import window_blocks
 from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.backend import StateSizes
 from tensorsharp.protocols.layout import Layout, Paged, Slot, block_groups

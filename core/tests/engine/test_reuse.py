@@ -1,0 +1,175 @@
+"""A prompt whose beginning was computed before is not computed again, and its reply is the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from engine_bench import BLOCK, FULL, MODEL, SLIDING, WINDOW, Bench, Collector, alone, prompt, request, sizes
+
+from tensorsharp.protocols.batch import F32, Batch
+from tensorsharp.testing.fakes import FakeModel
+from tensorsharp.types import GenerationRequest
+
+REUSING = pytest.mark.parametrize("model", [FULL, SLIDING], ids=["full", "sliding"])
+
+
+def cached(sink: Collector) -> int:
+    assert sink.finished is not None
+    return sink.finished.usage.cached
+
+
+def said(sink: Collector) -> list[tuple[int, float | None]]:
+    return [(e.token, e.logprob) for e in sink.events]
+
+
+def asked(length: int, salt: int = 0, tokens: int = 8, temperature: float = 1.0, **more: object) -> GenerationRequest:
+    return request(prompt(length, salt), max_tokens=tokens, temperature=temperature, logprobs=0, **more)  # type: ignore[arg-type]
+
+
+@REUSING
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 5 * BLOCK])
+def test_the_second_time_only_the_last_block_is_computed(length: int, temperature: float, model: FakeModel) -> None:
+    bench = Bench(model=model)
+    one = asked(length, temperature=temperature)
+    first, second = bench.give(one), bench.give(one)
+    assert said(first) == said(second) == said(alone(one, model=model))
+    whole = (length - 1) // BLOCK * BLOCK
+    assert (cached(first), cached(second)) == (0, whole)
+    assert second.finished is not None
+    assert second.finished.timings.prefill_tokens == length - whole
+    assert bench.core.scheduler.tokens_reused == whole
+
+
+@REUSING
+def test_a_conversation_goes_on_from_its_own_last_turn(model: FakeModel) -> None:
+    bench = Bench(model=model)
+    line = prompt(50)
+    seen = 0
+    for turn in range(4):
+        one = request(line, max_tokens=30, temperature=1.0, seed=turn)
+        sink = bench.give(one)
+        assert sink.tokens == alone(one, model=model).tokens
+        assert cached(sink) == seen
+        line = line + sink.tokens
+        seen = (len(line) - 1) // BLOCK * BLOCK  # the last token of a reply is never computed
+        line += prompt(20, turn)
+
+
+@REUSING
+def test_a_prompt_that_parts_inside_a_block_shares_the_blocks_before(model: FakeModel) -> None:
+    bench = Bench(model=model)
+    bench.give(asked(100))
+    other = request(prompt(80) + prompt(40, 9), max_tokens=8)
+    sink = bench.give(other)
+    assert cached(sink) == 2 * BLOCK
+    assert sink.tokens == alone(other, model=model).tokens
+
+
+def test_state_that_is_not_in_blocks_is_not_reused() -> None:
+    bench = Bench(model=MODEL)
+    sinks = [bench.give(asked(100)) for _ in range(2)]
+    assert [cached(s) for s in sinks] == [0, 0]
+    assert all(pool.cached == 0 for pool in bench.seats.pools.values())
+    assert said(sinks[0]) == said(sinks[1])
+
+
+@REUSING
+def test_scopes_keep_their_blocks_to_themselves(model: FakeModel) -> None:
+    bench = Bench(model=model)
+    sinks = [bench.give(asked(100, scope=scope)) for scope in ("mine", None, "yours", "mine", None)]
+    assert [cached(s) for s in sinks] == [0, 0, 0, 96, 96]
+    assert len({tuple(s.tokens) for s in sinks}) == 1
+
+
+@REUSING
+def test_blocks_that_are_needed_are_taken_from_the_longest_unused_prefix(model: FakeModel) -> None:
+    bench = Bench(sizes(blocks=9, window_blocks=9, sequences=1), model=model)
+    for salt in (0, 1, 0, 2):  # 4 blocks each, 3 of them full; the last takes one of prompt 1's
+        bench.give(asked(100, salt, tokens=2))
+    assert bench.seats.pools[None].evictions > 0
+    assert [cached(bench.give(asked(100, salt, tokens=2))) for salt in (0, 2)] == [96, 96]
+    last = bench.give(asked(100, 1, tokens=2))
+    assert cached(last) < 96
+    assert last.tokens == alone(asked(100, 1, tokens=2), model=model).tokens
+
+
+def test_a_window_keeps_only_its_own_blocks_in_use() -> None:
+    bench = Bench(sizes(sequences=1), context=512, step=32, chunk=32, model=SLIDING)
+    bench.add(asked(300, tokens=100))
+    most = 0
+    while bench.step():
+        most = max(most, bench.seats.pools[WINDOW].used)
+    assert most <= 4, "40 + 32 rows from anywhere touch at most 4 blocks of 32"
+    assert bench.seats.pools[WINDOW].cached == 12
+
+
+def test_a_prefix_without_its_window_is_computed_again() -> None:
+    bench = Bench(model=SLIDING)
+    bench.give(asked(200))
+    pool = bench.seats.pools[WINDOW]
+    pool.take(pool.available - 4)  # all but the newest four blocks are taken for something else
+    for block in range(pool.total):
+        if pool.references(block):
+            pool.release(block)
+    parted = request(prompt(100) + prompt(30, 5), max_tokens=8)
+    sink = bench.give(parted)
+    assert cached(sink) == 0, "blocks 1 and 2 of the window, which position 96 sees, are gone"
+    assert cached(bench.give(asked(200))) == 192
+    assert sink.tokens == alone(parted, model=SLIDING).tokens
+
+
+@REUSING
+def test_a_preempted_sequence_finds_its_own_blocks_again(model: FakeModel) -> None:
+    bench = Bench(sizes(blocks=6, window_blocks=9, sequences=2), context=192, step=64, model=model)
+    both = [asked(70, salt, tokens=90) for salt in (0, 1)]
+    sinks = [bench.add(one) for one in both]
+    bench.drain()
+    assert bench.core.scheduler.preemptions > 0
+    assert bench.core.scheduler.tokens_reused > 0
+    assert [said(s) for s in sinks] == [said(alone(one, context=192, model=model)) for one in both]
+    assert [cached(s) for s in sinks] == [0, 0], "what a request found of its own is not counted as cached"
+
+
+@REUSING
+def test_a_cancelled_prompt_leaves_what_it_computed(model: FakeModel) -> None:
+    bench = Bench(step=32, chunk=32, model=model)
+    first = bench.add(asked(200))
+    for _ in range(4):
+        bench.step()
+    first.ending = ("cancelled", None)
+    bench.drain()
+    second = bench.give(asked(200))
+    assert cached(second) == 4 * BLOCK
+    assert said(second) == said(alone(asked(200), model=model))
+
+
+@REUSING
+def test_blocks_behind_unusable_logits_are_never_shared(model: FakeModel) -> None:
+    bench = Bench(model=model)
+    good = bench.give(asked(40))
+
+    def poison(batch: Batch, logits: F32) -> None:
+        logits[...] = np.nan
+
+    bench.runner.poison = poison
+    longer = request(prompt(150), max_tokens=8, temperature=1.0, logprobs=0)
+    assert bench.give(longer).finished.reason == "error"  # type: ignore[union-attr]
+    bench.runner.poison = lambda batch, logits: None
+    again = bench.give(longer)
+    assert cached(again) == BLOCK, "only what the first one left"
+    assert said(again) == said(alone(longer, model=model))
+    assert cached(bench.give(asked(40))) == BLOCK
+    assert good.finished is not None
+
+
+@REUSING
+def test_a_failed_step_leaves_nothing_half_done(model: FakeModel) -> None:
+    bench = Bench(step=40, chunk=40, model=model)
+    bench.runner.fail = 2
+    failed = bench.give(asked(120))
+    assert failed.finished is not None
+    assert failed.finished.reason == "error"
+    again = bench.give(asked(120))
+    assert cached(again) == BLOCK, "the step that failed may have written into the second block"
+    assert said(again) == said(alone(asked(120), model=model))

@@ -1,0 +1,133 @@
+"""Any mixture of arrivals, cancellations, failures and small pools: every reply is the one the request gives alone."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+from engine_bench import FULL, MODEL, SLIDING, Bench, Collector, alone, prompt, request, sizes
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tensorsharp.protocols.batch import F32, Batch
+from tensorsharp.testing.fakes import FakeModel
+from tensorsharp.types import GenerationRequest
+
+CONTEXT = 128
+
+
+@lru_cache(None)
+def reply(length: int, salt: int, tokens: int, model: FakeModel) -> tuple[int, ...]:
+    return tuple(alone(asked(length, salt, tokens), CONTEXT, model).tokens)
+
+
+def asked(length: int, salt: int, tokens: int, priority: int = 0) -> GenerationRequest:
+    """Prompts of the same salt are beginnings of each other."""
+    return request(prompt(length, salt), max_tokens=tokens, temperature=1.0, seed=salt, priority=priority)
+
+
+class Traffic(RuleBasedStateMachine):
+    """The engine under arbitrary traffic. Prompts and replies come from a few shapes, so that their replies are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sinks: list[tuple[tuple[int, int, int], Collector]] = []
+
+    @initialize(
+        model=st.sampled_from([MODEL, FULL, SLIDING]),
+        blocks=st.integers(2, 7),
+        window=st.integers(4, 9),
+        seats=st.integers(1, 5),
+        step=st.integers(5, 48),
+        chunk=st.integers(1, 48),
+        busy=st.integers(1, 48),
+        priorities=st.booleans(),
+    )
+    def start(
+        self, model: FakeModel, blocks: int, window: int, seats: int, step: int, chunk: int, busy: int, priorities: bool
+    ) -> None:
+        self.model = model
+        self.priorities = priorities
+        state = sizes(blocks, window, seats)
+        self.bench = Bench(state, context=CONTEXT, step=step, chunk=chunk, busy=busy, model=model)
+
+    @rule(
+        keys=st.lists(
+            st.tuples(st.sampled_from([1, 30, 32, 33, 64, 70]), st.integers(0, 2), st.sampled_from([1, 10, 40])), max_size=5
+        ),
+        priority=st.sampled_from([0, 0, 1]),
+    )
+    def arrive(self, keys: list[tuple[int, int, int]], priority: int) -> None:
+        for key in keys:
+            if key[0] < self.bench.seats.limit:
+                self.sinks.append((key, self.bench.add(asked(*key, priority * self.priorities))))
+
+    @rule(steps=st.integers(1, 30))
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.bench.step()
+
+    @precondition(lambda self: self.sinks)
+    @rule(which=st.randoms(use_true_random=False))
+    def cancel(self, which: object) -> None:
+        _, sink = which.choice(self.sinks)  # type: ignore[attr-defined]
+        sink.ending = ("cancelled", None)
+
+    @rule()
+    def fail_one_step(self) -> None:
+        self.bench.runner.fail = len(self.bench.runner.batches) + 1
+        self.bench.step()
+        self.bench.runner.fail = None
+
+    @rule()
+    def give_no_usable_logits_once(self) -> None:
+        def poison(batch: Batch, logits: F32) -> None:
+            logits[:1] = float("nan")
+
+        self.bench.runner.poison = poison
+        self.bench.step()
+        self.bench.runner.poison = lambda batch, logits: None
+
+    @invariant()
+    def the_highest_rank_runs_first(self) -> None:
+        if hasattr(self, "bench"):
+            scheduler = self.bench.core.scheduler
+            running, waiting = ([s.rank for s in line] for line in (scheduler.running, scheduler.waiting))
+            assert running == sorted(running)
+            assert waiting == sorted(waiting)
+            if self.model is MODEL and not self.priorities:
+                assert [*running, *waiting] == sorted([*running, *waiting]), "nobody passes where nothing is shared"
+
+    @invariant()
+    def the_books_balance(self) -> None:
+        if hasattr(self, "bench"):
+            self.bench.seats.check()
+            assert all(p.free + p.used + p.cached == p.total for p in self.bench.seats.pools.values())
+            assert max((sum(rows) for rows in self.bench.rows), default=0) <= self.bench.core.scheduler.step_tokens
+
+    @invariant()
+    def nothing_wrong_was_said(self) -> None:
+        for key, sink in self.sinks:
+            assert tuple(sink.tokens) == reply(*key, self.model)[: len(sink.tokens)]
+
+    def teardown(self) -> None:
+        if hasattr(self, "bench"):
+            self.bench.drain()
+            for key, sink in self.sinks:
+                assert sink.finished is not None
+                if sink.finished.reason == "length":
+                    room = self.bench.seats.limit - key[0]
+                    assert tuple(sink.tokens) == reply(*key, self.model)[:room]
+                else:
+                    assert sink.finished.reason in ("cancelled", "error")
+
+
+LIMITS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TestTraffic = Traffic.TestCase
+TestTraffic.settings = settings(LIMITS, max_examples=40, stateful_step_count=20)
+
+
+@pytest.mark.heavy
+class TestMuchTraffic(Traffic.TestCase):  # type: ignore[misc,name-defined]
+    settings = settings(LIMITS, max_examples=1000, stateful_step_count=25)
