@@ -75,7 +75,7 @@ def demo(session: nox.Session) -> None:
     install(session, *DEMO, testing=False)
     model = smollm2(session)
     question = session.posargs or ["Why is the sky blue? Answer in two sentences."]
-    session.run("tensorsharp", "run", model, *question, "--temp", "0", "--max-tokens", "80")
+    session.run("tensorsharp", "run", model, *question, "--temp", "0", "--max-tokens", "80", "-v")
 
 
 @nox.session(python=False)

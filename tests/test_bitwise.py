@@ -38,7 +38,10 @@ class Case:
 
 @pytest.fixture(scope="module")
 def case() -> Iterator[Callable[[str, int], Case]]:
-    """Makes a case, and keeps the last one: the logits of 512 rows are half a gigabyte."""
+    """Makes a case, and keeps the last one: the logits of 512 rows are half a gigabyte.
+
+    Tests therefore name the model in their innermost parameter, which varies slowest.
+    """
     made: dict[tuple[str, int], Case] = {}
 
     def get(key: str, rows: int) -> Case:
@@ -83,8 +86,8 @@ def test_company_in_the_batch(case: Callable[[str, int], Case], key: str) -> Non
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("key", REAL_MODELS)
 @pytest.mark.parametrize("chunk", [1, 3, 7, 32, 64, 511, 512])
+@pytest.mark.parametrize("key", REAL_MODELS)
 def test_any_chunk(case: Callable[[str, int], Case], key: str, chunk: int) -> None:
     whole = case(key, ROWS)
     with whole.open(seed=chunk) as driver:
@@ -92,15 +95,15 @@ def test_any_chunk(case: Callable[[str, int], Case], key: str, chunk: int) -> No
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("key", REAL_MODELS)
 @pytest.mark.parametrize("sequences", range(1, 17))
+@pytest.mark.parametrize("key", REAL_MODELS)
 def test_any_number_of_sequences(case: Callable[[str, int], Case], key: str, sequences: int) -> None:
     check_batch(case(key, ROWS), sequences, chunk=32)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("key", REAL_MODELS)
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("key", REAL_MODELS)
 def test_any_place_of_the_blocks(case: Callable[[str, int], Case], key: str, seed: int) -> None:
     whole = case(key, ROWS)
     with whole.open(sequences=4, seed=seed) as driver:
@@ -108,8 +111,8 @@ def test_any_place_of_the_blocks(case: Callable[[str, int], Case], key: str, see
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("key", REAL_MODELS)
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("key", REAL_MODELS)
 def test_any_number_of_threads(case: Callable[[str, int], Case], key: str, threads: int) -> None:
     whole = case(key, ROWS)
     with whole.open(threads=threads) as driver:

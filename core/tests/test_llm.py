@@ -4,13 +4,13 @@ import asyncio
 import gc
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+from core.tests.llmfakes import MODEL, Backend, Model, opened, write_file
 
 from tensorsharp.errors import (
     BackendError,
@@ -23,121 +23,7 @@ from tensorsharp.errors import (
     UnsupportedError,
 )
 from tensorsharp.llm import LLM, load, sampling_params
-from tensorsharp.protocols.backend import BackendOptions, Bitwise, StateSizes
-from tensorsharp.protocols.file import ModelFile
-from tensorsharp.protocols.layout import Layout
-from tensorsharp.state import HostStateStore
-from tensorsharp.testing.fakes import FakeModel, FakeRunner
-from tensorsharp.testing.tinyvocab import byte_vocabulary
-
-VOCAB = 300
-MODEL = FakeModel(VOCAB, context_length=9000)
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
-)
-opened: list[str] = []
-
-
-class Model(FakeModel):
-    @classmethod
-    def from_file(cls, file: ModelFile) -> FakeModel:
-        return cls(VOCAB, context_length=9000)
-
-    def weights(self) -> frozenset[str]:
-        return frozenset({"w"})
-
-
-class Weights:
-    nbytes = 16
-
-    def close(self) -> None:
-        opened.remove("weights")
-
-
-class Runner(FakeRunner):
-    def close(self) -> None:
-        super().close()
-        opened.remove("runner")
-
-
-class Store(HostStateStore):
-    def free(self) -> None:
-        if self.arrays:
-            opened.remove("state")
-        super().free()
-
-
-class Backend:
-    """Runs the fake model; `extra` of its options: `free` = bytes it says are available, `fail` = what to refuse."""
-
-    name = "fake"
-    device = "nowhere"
-    arithmetic_id = "fake/1"
-
-    def __init__(self, options: BackendOptions) -> None:
-        self.options = options
-        self.threads = options.threads or 3
-        opened.append("backend")
-
-    def _refuse(self, what: str) -> None:
-        if self.options.extra.get("fail") == what:
-            raise BackendError(f"no {what}")
-
-    def memory(self) -> tuple[int, int]:
-        return 1 << 40, int(self.options.extra.get("free", 1 << 40))
-
-    def load(self, file: ModelFile, names: frozenset[str]) -> Weights:
-        self._refuse("weights")
-        opened.append("weights")
-        return Weights()
-
-    def state(self, layout: Layout, sizes: StateSizes) -> Store:
-        self._refuse("state")
-        store = Store(layout, sizes)
-        opened.append("state")
-        return store
-
-    def compile(self, model: FakeModel, weights: Weights, state: HostStateStore) -> Runner:
-        self._refuse("runner")
-        opened.append("runner")
-        return Runner(model, state)
-
-    def bitwise(self, types: list[str]) -> Bitwise:
-        return Bitwise(False, f"only a fake, of {', '.join(types)}")
-
-    def describe(self) -> Mapping[str, str]:
-        return {"made of": "hashes"}
-
-    def close(self) -> None:
-        opened.remove("backend")
-
-
-def write_file(
-    path: Path,
-    metadata: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    template: str | None = TEMPLATE,
-    architecture: str = "fakeling",
-) -> Path:
-    import gguf
-
-    writer = gguf.GGUFWriter(path, architecture)
-    texts = {} if template is None else {"tokenizer.chat_template": template}
-    for key, value in {**byte_vocabulary(VOCAB), **texts, **metadata}.items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        else:
-            writer.add_array(key, value)
-    writer.add_tensor("w", np.zeros(4, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+from tensorsharp.testing.fakes import FakeRunner
 
 
 @pytest.fixture(autouse=True)
