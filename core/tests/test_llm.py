@@ -24,6 +24,7 @@ from tensorsharp.errors import (
 )
 from tensorsharp.llm import LLM, load, sampling_params
 from tensorsharp.testing.fakes import FakeRunner
+from tensorsharp.types import GenerationRequest, SamplingParams
 
 
 @pytest.fixture(autouse=True)
@@ -301,3 +302,34 @@ def test_hook_plugins_are_told(path: Path, site: Any, monkeypatch: pytest.Monkey
         assert len(llm.generate("ab", raw=True, max_tokens=3).token_ids) == 3
     assert told[0] == ("loaded", str(path), "fake")
     assert told[1:] == [("start", ids), ("end", ids, "length", 3)], "a hook that raised is switched off, and fails no request"
+
+
+def test_a_second_turn_reads_only_what_is_new(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "Tell me something that is long enough for a few blocks."}]
+    reply = llm.chat(messages, max_tokens=40, temperature=0, ignore_eos=True)
+    assert reply.usage.cached == 0
+    line = [*llm.tokenize_chat(messages), *reply.token_ids, *llm.tokenize(" And then?", bos=False)]
+    second = llm.engine.submit(GenerationRequest(tuple(line), SamplingParams(max_tokens=10, temperature=0)))
+    assert [e.token for e in second] == expected(line, 10)
+    known = len(line) - len(llm.tokenize(" And then?", bos=False)) - 1
+    assert second.result().usage.cached == known // 32 * 32
+
+
+def test_options_of_a_request_are_no_sampling_parameters(llm: LLM) -> None:
+    text = "x" * 100
+    scopes = ("a", "b", "a", None)
+    given = [llm.generate(text, raw=True, max_tokens=3, cache_scope=s, priority=1, timeout_s=60.0) for s in scopes]
+    assert [r.usage.cached for r in given] == [0, 0, 96, 0]
+    with pytest.raises(RequestError, match="timeout_s is -1"):
+        llm.generate(text, timeout_s=-1)
+
+
+def test_the_same_tokens_of_another_configuration_have_other_keys(path: Path) -> None:
+    def key(**arguments: Any) -> bytes:
+        with load(path, backend="fake", **arguments) as llm:
+            chain = llm.engine._core.scheduler.prefixes.chain()
+            chain.cover(np.zeros(32, np.int32), 32)
+            return chain.links[0].key
+
+    keys = [key(), key(kv_type="f32"), key()]
+    assert keys[0] == keys[2] != keys[1]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, fields
+from operator import attrgetter
 from os import PathLike, fspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -40,6 +41,7 @@ Message = Mapping[str, Any]
 
 DEFAULT_BACKEND = "ggml"
 DEFAULT_CONTEXT = 8192
+REQUEST_OPTIONS = ("priority", "timeout_s", "cache_scope")
 TEMPLATE_KEY = "tokenizer.chat_template"
 
 
@@ -52,6 +54,7 @@ def load(
     ctx_size: int | None = None,
     kv_type: str = "f16",
     parallel: int = 1,
+    queue: int | None = None,
     progress: Progress | None = None,
     backend_options: Mapping[str, str] | None = None,
     registry: Registry | None = None,
@@ -59,10 +62,10 @@ def load(
     """Open a GGUF file and make it ready to run.
 
     ctx_size: positions of one request, prompt and reply (None: the model's own, at most 8,192). kv_type: f16, bf16 or
-    f32. parallel: requests that run at the same time. backend_options: the backend's own flags. progress is called on
-    this thread. registry: the plugins to choose from (None: all installed). ModelError if the file is refused,
-    PluginError if no plugin serves it, ConfigError for a value that cannot be used, CapacityError with the numbers if
-    memory does not suffice; nothing is left open then.
+    f32. parallel: requests that run at the same time. queue: how many more may wait (None: any number). progress is
+    called on this thread. backend_options: the backend's own flags. registry: the plugins to choose from (None: all
+    installed). ModelError if the file is refused, PluginError if no plugin serves it, ConfigError for a value that
+    cannot be used, CapacityError with the numbers if memory does not suffice; nothing is left open then.
     """
     tell = progress or (lambda stage, fraction: None)
     if kv_type not in FORMAT_BYTES:
@@ -74,8 +77,9 @@ def load(
         tell("open", 0.0)
         file = stack.enter_context(open_gguf(fspath(path)))
         tell("open", 1.0)
-        with ThreadPoolExecutor(1, "tensorsharp-tokenizer") as workers:
+        with ThreadPoolExecutor(2, "tensorsharp-load") as workers:
             tokenizer = workers.submit(_load_tokenizer, file)
+            fingerprint = workers.submit(attrgetter("fingerprint"), file)
             tell("weights", 0.0)
             plugins = registry or Registry()
             model = cast("IBatchedPagedModel", plugins.load("model", file.architecture).from_file(file))
@@ -84,7 +88,9 @@ def load(
             runs_on = cast("Backend", plugins.load("backend", backend)(options))
             stack.callback(runs_on.close)
             hooks = _hooks(plugins)
-            engine = _engine(stack, file, model, runs_on, context, cast("Format", kv_type), parallel, hooks)
+            identity = f"{fingerprint.result()} {runs_on.arithmetic_id} {kv_type}"
+            config = EngineConfig(context, step_tokens=max(STEP_TOKENS, parallel), queue=queue, identity=identity)
+            engine = _engine(stack, file, model, runs_on, config, cast("Format", kv_type), parallel, hooks)
             tell("weights", 1.0)
             tell("tokenizer", 0.0)
             ready = tokenizer.result()
@@ -123,7 +129,7 @@ def _engine(
     file: ModelFile,
     model: IBatchedPagedModel,
     backend: Backend,
-    context: int,
+    config: EngineConfig,
     kv_type: Format,
     parallel: int,
     observer: Observer | None,
@@ -137,10 +143,8 @@ def _engine(
             f"{file.path}: the weights need {needed:,} bytes; {available:,} are available on {backend.device}.",
             hint="Use a smaller quantisation of the model, or free some memory.",
         )
-    config = EngineConfig(context=context, step_tokens=max(STEP_TOKENS, parallel))
     layout = model.layout(kv_type)
-    rows = min(config.chunk_tokens, config.step_tokens)
-    sizes = plan_state(layout, context=context, sequences=parallel, rows=rows, available=available - needed)
+    sizes = plan_state(layout, context=config.context, sequences=parallel, rows=config.rows, available=available - needed)
     weights = backend.load(file, names)
     stack.callback(weights.close)
     with ExitStack() as pending:
@@ -157,7 +161,9 @@ class LLM:
     """A loaded model. Thread-safe: requests of several threads run together, `parallel` at a time.
 
     Made by :func:`load`. Keyword arguments named `params` are the fields of
-    :class:`~tensorsharp.types.SamplingParams`; an unknown one or a bad value is a RequestError.
+    :class:`~tensorsharp.types.SamplingParams`, and `priority`, `timeout_s` and `cache_scope` of
+    :class:`~tensorsharp.types.GenerationRequest`; an unknown one or a bad value is a RequestError, a full queue a
+    CapacityError.
     """
 
     def __init__(
@@ -296,8 +302,9 @@ class LLM:
         self.close()
 
     def _start(self, ids: list[int], params: Mapping[str, Any]) -> Generation:
-        sampling = sampling_params(params)
-        request = GenerationRequest(tuple(ids), sampling, self.tokenizer.end_tokens)
+        options = {name: params[name] for name in REQUEST_OPTIONS if name in params}
+        sampling = sampling_params({name: value for name, value in params.items() if name not in options})
+        request = GenerationRequest(tuple(ids), sampling, self.tokenizer.end_tokens, **options)
         text = TextStream(self.tokenizer, sampling.stop)
         return Generation(self.engine.submit(request), text, logprobs=sampling.logprobs is not None)
 

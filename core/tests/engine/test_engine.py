@@ -7,40 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from engine_bench import MODEL, VOCAB, Runner, alone, expected_logits, prompt, request, runner_and_store, sizes
+from engine_bench import VOCAB, alone, expected_logits, prompt, request
+from engine_rig import Gate, Rig
 
 from tensorsharp.engine.config import EngineConfig
-from tensorsharp.engine.engine import Engine
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, RequestError, TensorSharpError
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.types import GenerationRequest, SamplingParams
-
-
-class Gate:
-    """Lets a runner's steps through one by one."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._permits = threading.Semaphore(0)
-        self.entered = threading.Semaphore(0)
-        runner.before = self._pass
-
-    def _pass(self, batch: Batch) -> None:
-        self.entered.release()
-        assert self._permits.acquire(timeout=20)
-
-    def open(self, steps: int = 10_000) -> None:
-        self._permits.release(steps)
-
-    def wait(self) -> None:
-        """Until the next step has begun."""
-        assert self.entered.acquire(timeout=20)
-
-
-class Rig:
-    def __init__(self, *, context: int = 512, step: int = 64, chunk: int = 64, **counts: int) -> None:
-        self.runner, self.store = runner_and_store(sizes(**counts))
-        config = EngineConfig(context=context, step_tokens=step, chunk_tokens=chunk)
-        self.engine = Engine(MODEL, self.runner, self.store, config)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -350,6 +323,8 @@ def test_a_fault_in_the_engine_leaves_nobody_waiting(rig: Rig, monkeypatch: pyte
 
 
 def test_configurations_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ConfigError, match="queue is -1; expected at least 0"):
+        EngineConfig(context=9, queue=-1)
     with pytest.raises(ConfigError, match="context is 1; expected at least 2"):
         EngineConfig(context=1)
     with pytest.raises(ConfigError, match="step_tokens is 4; expected at least one row for each of 8 sequences"):

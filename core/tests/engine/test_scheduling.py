@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -12,6 +13,7 @@ from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.protocols.layout import Layout, Paged, Slot, Tail
 from tensorsharp.state import state_bytes
+from tensorsharp.testing.fakes import FakeClock
 from tensorsharp.types import GenerationRequest
 
 CONTEXT = 128
@@ -137,3 +139,65 @@ def test_the_plan_shrinks_to_what_fits_but_not_below_one_context() -> None:
 def test_blocks_are_multiples_of_every_stride() -> None:
     layout: Layout = {"k": Paged(8), "c": Paged(8, stride=128)}
     assert plan_state(layout, context=1000, sequences=1, rows=64, available=1 << 30).block_tokens == 128
+
+
+def test_replies_go_on_beside_a_long_prompt_that_is_older() -> None:
+    bench = Bench(sizes(sequences=2), context=512, step=64, chunk=64, busy=16)
+    bench.add(asked(20, 1, 40))
+    bench.step()
+    second = bench.add(request(prompt(200), max_tokens=3))
+    bench.add(asked(1, 2, 1))
+    bench.drain()
+    # alone a prompt takes the whole step; beside a reply 16 rows a step
+    assert bench.rows[:3] == [[20], [1, 16], [1, 16]]
+    assert second.finished is not None
+
+
+def test_a_reply_gets_its_row_even_if_an_older_prompt_could_take_the_step() -> None:
+    bench = Bench(sizes(sequences=2), context=512, step=20, chunk=16, busy=19)
+    bench.add(request(prompt(300), max_tokens=1))
+    young = bench.add(asked(4, 1, 10))
+    for _ in range(5):
+        bench.step()
+    assert bench.rows[:3] == [[16, 4], [16, 1], [16, 1]]
+    assert len(young.events) == 5
+
+
+def test_higher_priority_is_served_first_and_equal_ones_in_order_of_arrival() -> None:
+    bench = Bench(sizes(sequences=1), context=CONTEXT)
+    sinks = [bench.add(asked(10, i, 5, priority)) for i, priority in enumerate((0, 0, 2, -1, 2))]
+    order: list[int] = []
+    while bench.step():
+        order += [i for i, sink in enumerate(sinks) if sink.finished is not None and i not in order]
+    assert order == [2, 4, 0, 1, 3]
+
+
+def test_the_lowest_priority_is_preempted() -> None:
+    bench = Bench(sizes(blocks=4, sequences=2), context=CONTEXT, step=96)
+    low = bench.add(asked(30, 0, 60, -1))
+    high = bench.add(asked(30, 1, 60))
+    while high.finished is None:
+        bench.step()
+    assert bench.core.scheduler.preemptions > 0
+    assert low.finished is None
+    assert tuple(high.tokens) == reply(30, 1, 60)
+    bench.drain()
+    assert tuple(low.tokens) == reply(30, 0, 60)
+
+
+def test_a_request_ends_when_its_time_is_over_running_or_waiting() -> None:
+    clock = FakeClock()
+    bench = Bench(sizes(sequences=1), context=CONTEXT, now=clock)
+    runs, waits, patient = [bench.add(replace(asked(10, i, 20), timeout_s=s)) for i, s in enumerate((5.0, 3.0, None))]
+    for sequence in bench.core.scheduler.waiting:
+        sequence.clock.submitted = clock()
+    bench.step()
+    clock.advance(3.0)
+    bench.step()
+    assert waits.finished is not None
+    assert (waits.finished.reason, waits.events, runs.finished) == ("timeout", [], None)
+    clock.advance(2.0)
+    bench.drain()
+    assert runs.finished is not None
+    assert (runs.finished.reason, tuple(runs.tokens)) == ("timeout", reply(10, 0, 20)[:2])
+    assert tuple(patient.tokens) == reply(10, 2, 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -52,13 +53,29 @@ def check_request(request: GenerationRequest, vocab: int, limit: int) -> None:
                 param="logit_bias",
                 code="invalid_value",
             )
-    if request.timeout_s is not None and not request.timeout_s > 0.0:
-        raise RequestError(
-            f"timeout_s is {request.timeout_s!r}; expected seconds above 0, or None.", param="timeout_s", code="invalid_value"
-        )
+    _check_options(request)
     if any(not 0 < b <= len(request.prompt_ids) for b in request.boundaries):
         raise RequestError(
             f"boundaries are {list(request.boundaries)}; expected offsets between 1 and {len(request.prompt_ids)}.",
             param="boundaries",
             code="invalid_value",
         )
+
+
+def _check_options(request: GenerationRequest) -> None:
+    """They come from callers that no type checker saw."""
+    seconds: object = request.timeout_s
+    priority: object = request.priority
+    scope: object = request.cache_scope
+    checks = (
+        ("timeout_s", seconds is None or (_is_number(seconds, (int, float)) and seconds > 0), "seconds above 0, or None"),
+        ("priority", _is_number(priority, (int,)), "a whole number"),
+        ("cache_scope", scope is None or isinstance(scope, str), "a string or None"),
+    )
+    for name, ok, expected in checks:
+        if not ok:
+            raise RequestError(f"{name} is {getattr(request, name)!r}; expected {expected}.", param=name, code="invalid_value")
+
+
+def _is_number(value: Any, kinds: tuple[type, ...]) -> TypeGuard[float]:
+    return isinstance(value, kinds) and not isinstance(value, bool)

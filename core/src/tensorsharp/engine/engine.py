@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -21,7 +21,7 @@ from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence
-from tensorsharp.errors import BackendError, ConfigError, TensorSharpError
+from tensorsharp.errors import BackendError, CapacityError, ConfigError, TensorSharpError
 from tensorsharp.protocols.backend import Runner, StateStore
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.model import IBatchedPagedModel
@@ -78,6 +78,7 @@ class Engine:
         seats = Seats(store.layout, store.sizes, config.context, self._rows)
         self._core = EngineCore(runner, seats, config)
         self._numbers = itertools.count(1)
+        self._open = 0
         self._inbox: list[Sequence] = []
         self._changed = threading.Condition()
         self._closed = False
@@ -97,11 +98,8 @@ class Engine:
         """Queue a request. RequestError if it is malformed or can never fit, CapacityError if the queue is full."""
         self.check(request)
         seed = _random_seed() if request.params.seed is None else request.params.seed
-        ended = None
-        if self._observer is not None:
-            self._observer.on_request_start(request)
-            ended = partial(self._observer.on_request_end, request)
-        return self._start(request, Sampler(request.params, seed), limit=self.limit, rows=self._rows, ended=ended)
+        sampler = Sampler(request.params, seed)
+        return self._start(request, sampler, limit=self.limit, rows=self._rows, observer=self._observer)
 
     def logits(self, ids: list[int] | tuple[int, ...]) -> F32:
         """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]. Waits for its turn."""
@@ -151,6 +149,23 @@ class Engine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _enter(self) -> None:
+        """Count a request in. CapacityError if as many as may run and wait are there."""
+        seats, queue = self._core.seats.total, self._config.queue
+        with self._changed:
+            if queue is not None and self._open >= seats + queue:
+                raise CapacityError(
+                    f"{seats} requests run and {queue} wait, which is all that the queue holds.",
+                    hint="Try again later, or start the engine with a longer queue.",
+                )
+            self._open += 1
+
+    def _leave(self, finished: Finished, request: GenerationRequest, observer: Observer | None) -> None:
+        with self._changed:
+            self._open -= 1
+        if observer is not None:
+            observer.on_request_end(request, finished)
+
     def _start(
         self,
         request: GenerationRequest,
@@ -159,8 +174,12 @@ class Engine:
         limit: int,
         rows: int,
         collect: F32 | None = None,
-        ended: Callable[[Finished], None] | None = None,
+        observer: Observer | None = None,
     ) -> RequestHandle:
+        self._enter()
+        if observer is not None:
+            observer.on_request_start(request)
+        ended = partial(self._leave, request=request, observer=observer)
         handle = RequestHandle(request.id or f"request-{next(self._numbers)}", sampler.seed, ended)
         sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect)
         with self._changed:

@@ -1,0 +1,48 @@
+"""An engine with its worker thread over the fake model, and a gate that holds its steps back."""
+
+from __future__ import annotations
+
+import threading
+
+from engine_bench import MODEL, Runner, runner_and_store, sizes
+
+from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.engine import Engine
+from tensorsharp.protocols.batch import Batch
+from tensorsharp.testing.fakes import FakeModel
+
+
+class Gate:
+    """Lets a runner's steps through one by one."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._permits = threading.Semaphore(0)
+        self.entered = threading.Semaphore(0)
+        runner.before = self._pass
+
+    def _pass(self, batch: Batch) -> None:
+        self.entered.release()
+        assert self._permits.acquire(timeout=20)
+
+    def open(self, steps: int = 10_000) -> None:
+        self._permits.release(steps)
+
+    def wait(self) -> None:
+        """Until the next step has begun."""
+        assert self.entered.acquire(timeout=20)
+
+
+class Rig:
+    def __init__(
+        self,
+        *,
+        context: int = 512,
+        step: int = 64,
+        chunk: int = 64,
+        queue: int | None = None,
+        model: FakeModel = MODEL,
+        **counts: int,
+    ) -> None:
+        self.runner, self.store = runner_and_store(sizes(**counts), model)
+        config = EngineConfig(context=context, step_tokens=step, chunk_tokens=chunk, queue=queue)
+        self.engine = Engine(model, self.runner, self.store, config)  # type: ignore[arg-type]
