@@ -13,6 +13,7 @@ from dataclasses import replace
 from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.sampler import Sampler
+from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence as EngineSequence
 from tensorsharp.protocols.backend import StateSizes, StepResult
@@ -92,11 +93,13 @@ class Bench:
         busy: int | None = None,
         history: int = 0,
         model: FakeModel = MODEL,
+        saved: int = 0,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.runner, self.store = runner_and_store(state or sizes(), model)
         self.chunk = min(chunk, step)
-        self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk)
+        savepoints = Savepoints(self.store, saved) if saved else None
+        self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk, savepoints)
         config = EngineConfig(context, step_tokens=step, chunk_tokens=chunk, busy_tokens=busy or step, history=history)
         self.core = EngineCore(self.runner, self.seats, config, now=now)
 

@@ -151,6 +151,18 @@ def test_a_sequence_can_begin_where_every_block_is_there_that_it_will_see() -> N
         table(whole.pool).adopt(names)
 
 
+def test_what_a_window_shares_does_not_come_back_to_the_pool_when_it_moves_on() -> None:
+    pool = BlockPool(8)
+    one, two = table(pool, window=40), table(pool, window=40)
+    one.grow(64)
+    peak = one.peak(300, 32)
+    assert (peak, one.owed(300, 32)) == (4, 2)
+    two.grow(32)
+    assert two.owed(300, 32) == 3
+    pool.share(int(one.row[0]))
+    assert one.owed(300, 32) == 3
+
+
 def test_the_books_notice_a_lost_block() -> None:
     pool = BlockPool(4)
     pool.take(1)

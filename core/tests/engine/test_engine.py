@@ -196,7 +196,7 @@ def test_a_step_that_fails_ends_its_own_requests_and_no_other(rig: Rig) -> None:
 def test_logits_that_are_not_numbers_end_that_request_alone(rig: Rig) -> None:
     def poison(batch: Batch, logits: F32) -> None:
         for w, row in enumerate(batch.wanted.tolist()):
-            if batch.length[batch.seq[row]] == 33:
+            if batch.pos[row] == 32:
                 logits[w] = np.nan
 
     rig.runner.poison = poison

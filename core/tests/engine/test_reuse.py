@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from engine_bench import BLOCK, FULL, MODEL, SLIDING, WINDOW, Bench, Collector, alone, prompt, request, sizes
 
+from tensorsharp.engine.prefix import Prefixes
+from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import GenerationRequest
 
 REUSING = pytest.mark.parametrize("model", [FULL, SLIDING], ids=["full", "sliding"])
+EVERY = pytest.mark.parametrize("model", [FULL, SLIDING, MODEL], ids=["full", "sliding", "recurrent"])
+SAVED = 1 << 20
 
 
 def cached(sink: Collector) -> int:
@@ -26,11 +32,11 @@ def asked(length: int, salt: int = 0, tokens: int = 8, temperature: float = 1.0,
     return request(prompt(length, salt), max_tokens=tokens, temperature=temperature, logprobs=0, **more)  # type: ignore[arg-type]
 
 
-@REUSING
+@EVERY
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 5 * BLOCK])
 def test_the_second_time_only_the_last_block_is_computed(length: int, temperature: float, model: FakeModel) -> None:
-    bench = Bench(model=model)
+    bench = Bench(model=model, saved=SAVED)
     one = asked(length, temperature=temperature)
     first, second = bench.give(one), bench.give(one)
     assert said(first) == said(second) == said(alone(one, model=model))
@@ -41,9 +47,9 @@ def test_the_second_time_only_the_last_block_is_computed(length: int, temperatur
     assert bench.core.scheduler.tokens_reused == whole
 
 
-@REUSING
+@EVERY
 def test_a_conversation_goes_on_from_its_own_last_turn(model: FakeModel) -> None:
-    bench = Bench(model=model)
+    bench = Bench(model=model, saved=SAVED)
     line = prompt(50)
     seen = 0
     for turn in range(4):
@@ -56,9 +62,9 @@ def test_a_conversation_goes_on_from_its_own_last_turn(model: FakeModel) -> None
         line += prompt(20, turn)
 
 
-@REUSING
+@EVERY
 def test_a_prompt_that_parts_inside_a_block_shares_the_blocks_before(model: FakeModel) -> None:
-    bench = Bench(model=model)
+    bench = Bench(model=model, saved=SAVED)
     bench.give(asked(100))
     other = request(prompt(80) + prompt(40, 9), max_tokens=8)
     sink = bench.give(other)
@@ -74,17 +80,17 @@ def test_state_that_is_not_in_blocks_is_not_reused() -> None:
     assert said(sinks[0]) == said(sinks[1])
 
 
-@REUSING
+@EVERY
 def test_scopes_keep_their_blocks_to_themselves(model: FakeModel) -> None:
-    bench = Bench(model=model)
+    bench = Bench(model=model, saved=SAVED)
     sinks = [bench.give(asked(100, scope=scope)) for scope in ("mine", None, "yours", "mine", None)]
     assert [cached(s) for s in sinks] == [0, 0, 0, 96, 96]
     assert len({tuple(s.tokens) for s in sinks}) == 1
 
 
-@REUSING
+@EVERY
 def test_blocks_that_are_needed_are_taken_from_the_longest_unused_prefix(model: FakeModel) -> None:
-    bench = Bench(sizes(blocks=9, window_blocks=9, sequences=1), model=model)
+    bench = Bench(sizes(blocks=9, window_blocks=9, sequences=1), model=model, saved=SAVED)
     for salt in (0, 1, 0, 2):  # 4 blocks each, 3 of them full; the last takes one of prompt 1's
         bench.give(asked(100, salt, tokens=2))
     assert bench.seats.pools[None].evictions > 0
@@ -121,7 +127,7 @@ def test_a_prefix_without_its_window_is_computed_again() -> None:
 
 @REUSING
 def test_a_preempted_sequence_finds_its_own_blocks_again(model: FakeModel) -> None:
-    bench = Bench(sizes(blocks=6, window_blocks=9, sequences=2), context=192, step=64, model=model)
+    bench = Bench(sizes(blocks=6, window_blocks=9, sequences=2), context=192, step=64, model=model, saved=SAVED)
     both = [asked(70, salt, tokens=90) for salt in (0, 1)]
     sinks = [bench.add(one) for one in both]
     bench.drain()
@@ -131,9 +137,9 @@ def test_a_preempted_sequence_finds_its_own_blocks_again(model: FakeModel) -> No
     assert [cached(s) for s in sinks] == [0, 0], "what a request found of its own is not counted as cached"
 
 
-@REUSING
+@EVERY
 def test_a_cancelled_prompt_leaves_what_it_computed(model: FakeModel) -> None:
-    bench = Bench(step=32, chunk=32, model=model)
+    bench = Bench(step=32, chunk=32, model=model, saved=SAVED)
     first = bench.add(asked(200))
     for _ in range(4):
         bench.step()
@@ -144,9 +150,9 @@ def test_a_cancelled_prompt_leaves_what_it_computed(model: FakeModel) -> None:
     assert said(second) == said(alone(asked(200), model=model))
 
 
-@REUSING
+@EVERY
 def test_blocks_behind_unusable_logits_are_never_shared(model: FakeModel) -> None:
-    bench = Bench(model=model)
+    bench = Bench(model=model, saved=SAVED)
     good = bench.give(asked(40))
 
     def poison(batch: Batch, logits: F32) -> None:
@@ -163,9 +169,9 @@ def test_blocks_behind_unusable_logits_are_never_shared(model: FakeModel) -> Non
     assert good.finished is not None
 
 
-@REUSING
+@EVERY
 def test_a_failed_step_leaves_nothing_half_done(model: FakeModel) -> None:
-    bench = Bench(step=40, chunk=40, model=model)
+    bench = Bench(step=40, chunk=40, model=model, saved=SAVED)
     bench.runner.fail = 2
     failed = bench.give(asked(120))
     assert failed.finished is not None
@@ -173,3 +179,83 @@ def test_a_failed_step_leaves_nothing_half_done(model: FakeModel) -> None:
     again = bench.give(asked(120))
     assert cached(again) == BLOCK, "the step that failed may have written into the second block"
     assert said(again) == said(alone(asked(120), model=model))
+
+
+def savepoints(bench: Bench) -> Savepoints:
+    assert bench.seats.savepoints is not None
+    return bench.seats.savepoints
+
+
+def test_a_recurrent_prefix_is_found_up_to_where_its_state_was_saved() -> None:
+    bench = Bench(step=200, chunk=200, model=MODEL, saved=SAVED)
+    first = replace(asked(180), boundaries=(40, 70, 110))
+    bench.give(first)
+    # after the first message, before the last, and after the last block that the same prompt could find
+    assert bench.rows[:4] == [[32], [64], [64], [20]]
+    for shared, found in ((180, 160), (150, 96), (90, 32), (32, 32), (31, 0)):
+        other = request(prompt(shared) + prompt(30, 3), max_tokens=4)
+        sink = bench.give(other)
+        assert (shared, cached(sink)) == (shared, found)
+        assert sink.tokens == alone(other).tokens
+
+
+def test_of_a_reply_only_the_latest_state_is_kept() -> None:
+    bench = Bench(model=MODEL, saved=SAVED)
+    sink = bench.give(asked(40, tokens=150))
+    # at 32 of the prompt, and at 160 of the 189 that were computed
+    assert len(savepoints(bench)) == 2
+    again = request(prompt(40) + sink.tokens, max_tokens=2)
+    assert cached(bench.give(again)) == 160
+
+
+def test_saved_state_keeps_to_its_bytes() -> None:
+    bench = Bench(model=MODEL, saved=3 * 32)
+    for salt in range(5):
+        bench.give(asked(100, salt))
+        assert savepoints(bench).nbytes <= 3 * 32
+    assert cached(bench.give(asked(100, 4))) == 96
+    assert cached(bench.give(asked(100, 0))) == 0
+
+
+class Slots:
+    """State of three slots, as bytes."""
+
+    def __init__(self) -> None:
+        self.data = [b"", b"", b""]
+
+    def snapshot(self, tail: int, slot: int) -> bytes:
+        return self.data[slot]
+
+    def restore(self, tail: int, slot: int, data: bytes) -> None:
+        self.data[slot] = data
+
+
+def test_savepoints() -> None:
+    chain = Prefixes(1).chain()
+    chain.cover(np.arange(4, dtype=np.int32), 4)
+    a, b, c, d = chain.links
+    slots = Slots()
+    kept = Savepoints(slots, 10)
+    slots.data = [b"12345", b"67890", b"too much of it"]
+    kept.save(a, 0, 0)
+    kept.save(b, 1, 1)
+    kept.load(a, 2, 2)
+    assert slots.data[2] == b"12345"
+    kept.save(c, 1, 1)
+    assert [link in kept for link in (a, b, c)] == [True, False, True], "b was the longest unused"
+    kept.save(a, 1, 1)
+    kept.load(a, 2, 2)
+    assert slots.data[2] == b"12345", "what a prefix leads to does not change"
+    kept.check()
+    kept.drop(a)
+    kept.drop(a)
+    assert (len(kept), kept.nbytes) == (1, 5)
+    with pytest.raises(KeyError):
+        kept.load(a, 0, 0)
+    slots.data[2] = b"0123456789!"
+    kept.save(d, 2, 2)
+    assert (d in kept, kept.nbytes) == (False, 0)
+    kept.check()
+    kept.nbytes = 3
+    with pytest.raises(RuntimeError, match="0 bytes are kept, 3 are counted"):
+        kept.check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_bench import BLOCK, FULL, SLIDING, VOCAB, Bench, Collector, alone, prompt, request, sizes
+from engine_bench import BLOCK, FULL, MODEL, SLIDING, VOCAB, Bench, Collector, alone, prompt, request, sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +16,8 @@ from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import GenerationRequest, SamplingParams
 
 REUSING = pytest.mark.parametrize("model", [FULL, SLIDING], ids=["full", "sliding"])
+EVERY = pytest.mark.parametrize("model", [FULL, SLIDING, MODEL], ids=["full", "sliding", "recurrent"])
+SAVED = 1 << 20
 
 
 def fan(count: int, shared: int, own: int = 10, tokens: int = 6) -> list[GenerationRequest]:
@@ -30,10 +32,10 @@ def check(sinks: list[Collector], asked: list[GenerationRequest], model: FakeMod
     assert [s.events for s in sinks] == [alone(one, model=model).events for one in asked]
 
 
-@REUSING
+@EVERY
 @pytest.mark.parametrize("shared", [BLOCK, 100, 5 * BLOCK])
 def test_eight_at_once_compute_their_prefix_once(shared: int, model: FakeModel) -> None:
-    bench = Bench(sizes(sequences=8), model=model)
+    bench = Bench(sizes(sequences=8), model=model, saved=SAVED)
     asked = fan(8, shared)
     sinks = [bench.add(one) for one in asked]
     bench.drain()
@@ -46,7 +48,7 @@ def test_eight_at_once_compute_their_prefix_once(shared: int, model: FakeModel) 
 
 @REUSING
 def test_who_waits_holds_nothing_and_begins_where_the_prompts_part(model: FakeModel) -> None:
-    bench = Bench(sizes(sequences=3), step=48, chunk=48, model=model)
+    bench = Bench(sizes(sequences=3), step=48, chunk=48, model=model, saved=SAVED)
     asked = fan(3, 100)
     sinks = [bench.add(one) for one in asked]
     for done in (48, 96):
@@ -69,11 +71,11 @@ def test_a_chunk_ends_where_prompts_part() -> None:
     assert bench.rows[:2] == [[128], [52, 62]]
 
 
-@REUSING
+@EVERY
 @pytest.mark.parametrize("how", ["cancelled", "failed", "spoiled"])
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_another_takes_over_where_the_owner_stopped(after: int, how: str, model: FakeModel) -> None:
-    bench = Bench(step=40, chunk=40, model=model)
+    bench = Bench(step=40, chunk=40, model=model, saved=SAVED)
     asked = fan(3, 150)
     sinks = [bench.add(one) for one in asked]
     for _ in range(after):
@@ -97,9 +99,9 @@ def test_another_takes_over_where_the_owner_stopped(after: int, how: str, model:
         assert [s.finished.usage.cached for s in sinks[1:]] == [done, 128]  # type: ignore[union-attr]
 
 
-@REUSING
+@EVERY
 def test_a_preempted_owner_is_succeeded(model: FakeModel) -> None:
-    bench = Bench(sizes(blocks=9, window_blocks=16, sequences=4), context=256, step=24, chunk=16, model=model)
+    bench = Bench(sizes(blocks=9, window_blocks=16, sequences=4), context=256, step=24, chunk=16, model=model, saved=SAVED)
     old = request(prompt(60, 77), max_tokens=150, temperature=1.0)
     asked = [old, *fan(3, 100, tokens=30)]
     sinks = [bench.add(one) for one in asked]
@@ -109,7 +111,7 @@ def test_a_preempted_owner_is_succeeded(model: FakeModel) -> None:
 
 
 def test_a_stranger_passes_those_who_wait_but_leaves_them_their_place() -> None:
-    bench = Bench(sizes(sequences=3), step=48, chunk=24, model=FULL)
+    bench = Bench(sizes(sequences=3), step=72, chunk=24, model=FULL)
     asked = [*fan(2, 100), request(prompt(30, 50), max_tokens=3), request(prompt(30, 51), max_tokens=3)]
     sinks = [bench.add(one) for one in asked]
     bench.step()
@@ -181,10 +183,10 @@ def test_the_cost_is_that_of_the_steps_it_takes(rows: int, other: int, chunks: t
         assert together <= alone + min(other, steps * min(chunks[1], budget))
 
 
-@REUSING
+@EVERY
 def test_turns_of_many_conversations_at_once(model: FakeModel) -> None:
     """Every conversation continues its own branch of a common beginning."""
-    bench = Bench(sizes(blocks=100, window_blocks=100, sequences=4), step=64, model=model)
+    bench = Bench(sizes(blocks=100, window_blocks=100, sequences=4), step=64, model=model, saved=SAVED)
     lines = [prompt(70) + prompt(10, i + 1) for i in range(4)]
     for turn in range(3):
         asked = [request(line, max_tokens=20, temperature=1.0, seed=turn) for line in lines]

@@ -19,6 +19,7 @@ from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sampler import Sampler
+from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, TensorSharpError
@@ -75,7 +76,8 @@ class Engine:
         self._runner = runner
         self._store = store
         self._observer = observer
-        seats = Seats(store.layout, store.sizes, config.context, self._rows)
+        savepoints = Savepoints(store, config.saved_bytes) if store.slot_bytes() <= config.saved_bytes else None
+        seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints)
         self._core = EngineCore(runner, seats, config)
         self._numbers = itertools.count(1)
         self._open = 0

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from tensorsharp.engine.batch import Work
-from tensorsharp.engine.prefix import Prefixes
+from tensorsharp.engine.prefix import Link, Prefixes
 from tensorsharp.engine.seats import Seat, Seats
 from tensorsharp.engine.sequence import Sequence
 from tensorsharp.engine.sharing import Shared, worth_waiting
@@ -30,7 +30,7 @@ class Step:
 
     def rows(self, sequence: Sequence) -> int:
         """How many rows the sequence may have."""
-        return 1 if sequence.replying else min(sequence.pending, sequence.rows, self.left)
+        return 1 if sequence.replying else sequence.chunk(self.left)
 
     def give(self, sequence: Sequence, seat: Seat, rows: int) -> None:
         self.work.append(Work(sequence, seat, rows))
@@ -39,7 +39,7 @@ class Step:
 
     def begin(self, sequence: Sequence, seat: Seat) -> None:
         """The first rows of a sequence that has just got its seat."""
-        rows = min(sequence.pending, sequence.rows, self.left)
+        rows = sequence.chunk(self.left)
         seat.grow(sequence.computed + rows)
         self.work.append(Work(sequence, seat, rows))
         self.left -= rows
@@ -73,6 +73,9 @@ class Scheduler:
         if self.seats.reuses:
             sequence.chain = self.prefixes.chain(sequence.request.cache_scope)
             sequence.chain.cover(sequence.ids, sequence.length)
+        if self.seats.savepoints is not None:
+            sequence.edges = edges(sequence, self.seats.block_tokens)
+            sequence.aligned = self.seats.block_tokens
         insort(self.waiting, sequence, key=_RANK)
 
     def remove(self, sequence: Sequence, *, spoiled: bool = False) -> None:
@@ -102,8 +105,22 @@ class Scheduler:
             sequence.chain.cover(sequence.ids, sequence.computed)
             full = min(len(sequence.links), sequence.computed // self.seats.block_tokens)
             seat.label(sequence.links, sequence.labelled, full)
+            if full > sequence.labelled and full * self.seats.block_tokens == sequence.computed:
+                self._save(sequence, seat, sequence.links[full - 1])
             sequence.labelled = full
         seat.trim(sequence.computed)
+
+    def _save(self, sequence: Sequence, seat: Seat, link: Link) -> None:
+        """Save what is not in blocks, at the end of one. Of a reply only the latest is worth its bytes."""
+        savepoints = self.seats.savepoints
+        if savepoints is None:
+            return
+        replaced = sequence.saved
+        if sequence.generated > 0 and link not in savepoints:
+            sequence.saved = link
+        savepoints.save(link, seat.index, seat.slot)
+        if replaced is not None and sequence.saved is not replaced:
+            savepoints.drop(replaced)
 
     def _continue(self, step: Step) -> None:
         number = 0
@@ -138,7 +155,7 @@ class Scheduler:
         if sequence.seat is not None:
             self.seats.give(sequence.seat)
             sequence.seat = None
-            sequence.computed = sequence.begun = sequence.labelled = 0
+            sequence.computed = 0
 
     def _admit(self, step: Step) -> None:
         passed = 0
@@ -164,8 +181,7 @@ class Scheduler:
     def _seat(self, sequence: Sequence, hit: int, step: Step) -> None:
         self.waiting.remove(sequence)
         insort(self.running, sequence, key=_RANK)
-        seat = sequence.seat = self.seats.take()
-        seat.adopt(sequence.links[:hit])
+        seat = sequence.seat = self.seats.take(sequence.links[:hit])
         sequence.begin(hit * self.seats.block_tokens, hit)
         self.tokens_reused += sequence.computed
         step.begin(sequence, seat)
@@ -177,6 +193,13 @@ class Scheduler:
             if sequence.seat is not None:
                 room = _minus(room, self.seats.owed(sequence.seat, sequence.length))
         return room
+
+
+def edges(sequence: Sequence, block_tokens: int) -> tuple[int, ...]:
+    """Where a chunk of the prompt ends so that its state can be saved: after the first message, before the last one, and
+    after the last block that another request with this prompt can find; each at the end of a block."""
+    marks = (*sorted(sequence.request.boundaries)[:1], *sorted(sequence.request.boundaries)[-1:], sequence.prompt - 1)
+    return tuple(sorted({mark // block_tokens * block_tokens for mark in marks} - {0}))
 
 
 def _minus(room: list[int], taken: list[int]) -> list[int]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tensorsharp.engine.blocks import BlockPool
 from tensorsharp.engine.prefix import Link
+from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.tables import BlockTable, empty_tables
 from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.backend import StateSizes
@@ -62,17 +63,19 @@ class Seats:
     context: positions a sequence may have; `limit` is that or what the pools can hold for one sequence, if less.
     rows: most rows of a sequence in one step. CapacityError if a pool cannot hold one sequence's window.
     reuses: whether a sequence can begin after blocks that another one filled. Rings and recurrent state are not in
-    blocks, so a layout that has some reuses nothing.
+    blocks; a layout that has some needs `savepoints`, and reuses nothing without.
     """
 
-    def __init__(self, layout: Layout, sizes: StateSizes, context: int, rows: int) -> None:
+    def __init__(self, layout: Layout, sizes: StateSizes, context: int, rows: int, savepoints: Savepoints | None = None) -> None:
         self.block_tokens = sizes.block_tokens
         self.rows = rows
         capacity = -(-context // sizes.block_tokens)
         groups = block_groups(layout)
         self.pools: dict[int | None, BlockPool] = {g: BlockPool(sizes.blocks[g]) for g in groups}
         self.tables: Mapping[int | None, I32] = {g: empty_tables(sizes.sequences, capacity) for g in groups}
-        self.reuses = all(isinstance(s, Paged) for s in layout.values())
+        in_blocks = all(isinstance(s, Paged) for s in layout.values())
+        self.savepoints = None if in_blocks else savepoints
+        self.reuses = in_blocks or savepoints is not None
         has_slots = any(isinstance(s, Slot) for s in layout.values())
         self._seats = [
             Seat(
@@ -130,17 +133,27 @@ class Seats:
     def reusable(self, links: Sequence[Link]) -> int:
         """After how many of these blocks a sequence can begin: the most for which every group has what later rows see."""
         groups = [table.reusable(links) for table in self._seats[0].tables]
-        return max(count for count in range(len(links) + 1) if all(found[count] for found in groups))
+        return max(n for n in range(len(links) + 1) if all(found[n] for found in groups) and self._saved(links, n))
+
+    def _saved(self, links: Sequence[Link], count: int) -> bool:
+        return count == 0 or self.savepoints is None or links[count - 1] in self.savepoints
 
     def forget(self, links: Sequence[Link]) -> None:
         """Let nobody begin after these blocks any more."""
         for pool in self.pools.values():
             for link in links:
                 pool.forget(link)
+        if self.savepoints is not None:
+            for link in links:
+                self.savepoints.drop(link)
 
-    def take(self) -> Seat:
-        """A free seat; only while `free` is not 0."""
-        return self._free.pop()
+    def take(self, links: Sequence[Link] = ()) -> Seat:
+        """A free seat, only while `free` is not 0, that begins after the blocks of `links`, which `reusable` allowed."""
+        seat = self._free.pop()
+        seat.adopt(links)
+        if links and self.savepoints is not None:
+            self.savepoints.load(links[-1], seat.index, seat.slot)
+        return seat
 
     def give(self, seat: Seat) -> None:
         """Take a seat back and free its blocks."""
@@ -149,6 +162,8 @@ class Seats:
 
     def check(self) -> None:
         """RuntimeError if a block is lost, or the references to it are not the tables that map it."""
+        if self.savepoints is not None:
+            self.savepoints.check()
         for number, (group, pool) in enumerate(self.pools.items()):
             pool.check()
             mapped = Counter(b for seat in self._seats for b in seat.tables[number].row.tolist() if b >= 0)

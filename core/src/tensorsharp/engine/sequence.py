@@ -62,10 +62,14 @@ class Sequence:
     """Token ids, how many of them are computed, and where their state lies.
 
     ids [limit] int32: prompt and reply; the first `length` are known, state exists for the first `computed`.
-    chain: names of its full blocks, None where nothing can be reused. begun: the position at which it took its seat, having
-    found state for all before. labelled: full blocks that others can find. rank: who is served first, lowest first.
     room: tokens that the reply may have at most. rows: most rows of it in one step. collect: [n, vocab] float32 that
-    takes the logits of every prompt row, for evaluation; None for a request that generates.
+    takes the logits of every prompt row, for evaluation; None for a request that generates. rank: who is served first,
+    lowest first.
+
+    chain: names of its full blocks, None where nothing can be reused. begun: the position at which it took its seat,
+    having found state for all before. labelled: full blocks that others can find. edges: positions, ascending, that a
+    chunk does not go across; aligned: of which number its end is a multiple, if there is one within it. saved: the prefix
+    for which it saved state while replying.
     """
 
     def __init__(
@@ -91,6 +95,9 @@ class Sequence:
         self.begun = 0
         self.labelled = 0
         self.cached: int | None = None
+        self.edges: tuple[int, ...] = ()
+        self.aligned = 1
+        self.saved: Link | None = None
         self.ends = frozenset(params.stop_token_ids) if params.ignore_eos else request.end_tokens.union(params.stop_token_ids)
         self.clock = Clock()
 
@@ -98,6 +105,14 @@ class Sequence:
     def pending(self) -> int:
         """Known tokens without state."""
         return self.length - self.computed
+
+    def chunk(self, most: int) -> int:
+        """How many of the pending rows the next step computes, if it has `most` for them."""
+        end = self.computed + min(self.pending, self.rows, most)
+        end = min(end, next((edge for edge in self.edges if edge > self.computed), end))
+        if end < self.length and end // self.aligned * self.aligned > self.computed:
+            end = end // self.aligned * self.aligned
+        return end - self.computed
 
     @property
     def replying(self) -> bool:

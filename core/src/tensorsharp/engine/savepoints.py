@@ -1,0 +1,62 @@
+"""What a sequence needs besides blocks to begin after a prefix: its rings and recurrent state, saved at the end of a block.
+
+They cannot be cut where one likes, as blocks can: a prefix is found only up to where they were saved.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Protocol
+
+from tensorsharp.engine.prefix import Link
+
+
+class Saves(Protocol):
+    """The part of a state store that is used here."""
+
+    def snapshot(self, tail: int, slot: int) -> bytes: ...
+
+    def restore(self, tail: int, slot: int, data: bytes) -> None: ...
+
+
+class Savepoints:
+    """Saved state by the prefix it belongs to, at most `limit` bytes; the longest unused goes first."""
+
+    def __init__(self, store: Saves, limit: int) -> None:
+        self.limit = limit
+        self.nbytes = 0
+        self._store = store
+        self._saved: OrderedDict[Link, bytes] = OrderedDict()
+
+    def __contains__(self, link: Link) -> bool:
+        return link in self._saved
+
+    def __len__(self) -> int:
+        return len(self._saved)
+
+    def save(self, link: Link, tail: int, slot: int) -> None:
+        """Keep the state of that ring and slot as the one after `link`. What is kept already is only used again."""
+        if link in self._saved:
+            self._saved.move_to_end(link)
+            return
+        data = self._store.snapshot(tail, slot)
+        while self._saved and self.nbytes + len(data) > self.limit:
+            self.nbytes -= len(self._saved.popitem(last=False)[1])
+        if len(data) <= self.limit:
+            self._saved[link] = data
+            self.nbytes += len(data)
+
+    def load(self, link: Link, tail: int, slot: int) -> None:
+        """Put the state after `link` into that ring and slot. KeyError if it is not kept."""
+        self._store.restore(tail, slot, self._saved[link])
+        self._saved.move_to_end(link)
+
+    def drop(self, link: Link) -> None:
+        """Keep it no longer, if it is kept."""
+        self.nbytes -= len(self._saved.pop(link, b""))
+
+    def check(self) -> None:
+        """RuntimeError if the books do not balance."""
+        kept = sum(map(len, self._saved.values()))
+        if kept != self.nbytes or kept > self.limit:
+            raise RuntimeError(f"{kept} bytes are kept, {self.nbytes} are counted, {self.limit} are allowed")
