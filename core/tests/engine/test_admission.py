@@ -67,3 +67,16 @@ def test_what_is_reused_is_counted() -> None:
         assert sorted(h.result(20).usage.cached for h in handles) == [0, 96, 96]
         stats = engine.stats()
         assert (stats.tokens_reused, stats.blocks, stats.cached) == (192, {None: (0, 64)}, {None: 3})
+
+
+def test_draining_finishes_what_is_there_and_takes_nothing_new() -> None:
+    rig = Rig(sequences=1)
+    gate = Gate(rig.runner)
+    with rig.engine as engine:
+        handles = [engine.submit(request(prompt(10, i), max_tokens=4)) for i in range(3)]
+        assert not engine.drain(0.01)
+        with pytest.raises(CapacityError, match="takes no new requests"):
+            engine.submit(request(prompt(10)))
+        gate.open()
+        assert engine.drain(20)
+        assert [h.result(1).reason for h in handles] == ["length"] * 3

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from tensorsharp.engine.checks import check_ids, check_prompt, check_request
-from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.config import STEP_TOKENS, EngineConfig
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
@@ -27,6 +27,8 @@ from tensorsharp.protocols.backend import Runner, StateStore
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.types import Finished, GenerationRequest, SamplingParams
+
+__all__ = ["STEP_TOKENS", "Engine", "EngineConfig", "EngineStats"]
 
 _COLLECTED_ELEMENTS = 1 << 24
 """Most logits (float32 elements) that one step of an evaluation asks for: 64 MiB."""
@@ -81,6 +83,7 @@ class Engine:
         self._core = EngineCore(runner, seats, config)
         self._numbers = itertools.count(1)
         self._open = 0
+        self._draining = False
         self._inbox: list[Sequence] = []
         self._changed = threading.Condition()
         self._closed = False
@@ -134,6 +137,12 @@ class Engine:
             fallbacks=dict(core.fallbacks),
         )
 
+    def drain(self, timeout: float | None = None) -> bool:
+        """Take no new requests and wait until all that are here have ended: True, or False after `timeout` seconds."""
+        with self._changed:
+            self._draining = True
+            return self._changed.wait_for(lambda: self._open == 0, timeout)
+
     def close(self) -> None:
         """End every request as cancelled, stop the worker, free the state. Idempotent."""
         with self._changed:
@@ -152,9 +161,11 @@ class Engine:
         self.close()
 
     def _enter(self) -> None:
-        """Count a request in. CapacityError if as many as may run and wait are there."""
+        """Count a request in. CapacityError if as many as may run and wait are there, or no more are taken."""
         seats, queue = self._core.seats.total, self._config.queue
         with self._changed:
+            if self._draining:
+                raise CapacityError("The engine takes no new requests: it only finishes those that it has.")
             if queue is not None and self._open >= seats + queue:
                 raise CapacityError(
                     f"{seats} requests run and {queue} wait, which is all that the queue holds.",
@@ -165,6 +176,7 @@ class Engine:
     def _leave(self, finished: Finished, request: GenerationRequest, observer: Observer | None) -> None:
         with self._changed:
             self._open -= 1
+            self._changed.notify_all()
         if observer is not None:
             observer.on_request_end(request, finished)
 
