@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,7 +179,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
     from tensorsharp.config import config_file
 
     resolved = ctx.ensure_object(Program).resolved
-    values = resolved.settings.model_dump(mode="json")
+    values = asdict(resolved.settings)
     if as_json:
         settings = {name: {"value": value, "source": resolved.sources[name]} for name, value in values.items()}
         _print_json({"file": None if resolved.file is None else str(resolved.file), "settings": settings})

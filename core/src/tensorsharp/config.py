@@ -6,15 +6,15 @@ A setting has one name everywhere: ``--ctx-size`` on the command line, ``TENSORS
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from platformdirs import user_cache_path, user_config_path
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tensorsharp.errors import ConfigError
 from tensorsharp.types import SamplingParams
@@ -24,49 +24,104 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 _SAMPLING = SamplingParams()
 
 
-def _one(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+Check = Callable[[object], object]
+"""Gives the setting's value for what was written, or raises ValueError or TypeError."""
 
 
-def _listed(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+def _whole(least: int, most: float = math.inf) -> Check:
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float | str) or int(value) != float(value):
+            raise ValueError(value)
+        if not least <= int(value) <= most:
+            raise ValueError(value)
+        return int(value)
+
+    return check
 
 
-class Settings(BaseModel):
-    """Every setting. A field's description says what is expected of a value; errors and documentation repeat it."""
+def _number(least: float, most: float, *, above: bool = False) -> Check:
+    """From least (or only above it) to most."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    def check(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError(value)
+        if not least <= float(value) <= most or (above and float(value) == least):
+            raise ValueError(value)
+        return float(value)
 
-    backend: str | None = Field(None, min_length=1, description="the name of a backend plugin")
-    device: str | None = Field(None, min_length=1, description="the name of a device of the backend")
-    threads: int | None = Field(None, ge=1, le=1024, description="a whole number from 1 to 1024")
-    ctx_size: int | None = Field(None, ge=1, description="a number of tokens, 1 or more")
-    kv_type: Literal["f16", "bf16", "f32"] = Field("f16", description="f16, bf16 or f32")
-    parallel: int = Field(1, ge=1, le=1024, description="a whole number from 1 to 1024")
-    max_tokens: int | None = Field(_SAMPLING.max_tokens, ge=1, description="a number of tokens, 1 or more")
-    temp: float = Field(_SAMPLING.temperature, ge=0, le=100, description="a number from 0 (always the likeliest token) to 100")
-    top_k: int = Field(_SAMPLING.top_k, ge=0, description="a whole number, 0 (off) or more")
-    top_p: float = Field(_SAMPLING.top_p, gt=0, le=1, description="a number above 0, at most 1 (off)")
-    min_p: float = Field(_SAMPLING.min_p, ge=0, le=1, description="a number from 0 (off) to 1")
-    seed: int | None = Field(_SAMPLING.seed, ge=0, lt=2**63, description="a whole number from 0 to 2^63-1")
-    repeat_penalty: float = Field(_SAMPLING.repeat_penalty, gt=0, le=100, description="a number above 0 (1 is off), at most 100")
-    repeat_last_n: int = Field(_SAMPLING.repeat_last_n, ge=-1, description="a number of tokens, -1 (all), 0 (off) or more")
-    presence_penalty: float = Field(
-        _SAMPLING.presence_penalty, ge=-100, le=100, description="a number from -100 to 100, 0 is off"
+    return check
+
+
+def _choice(*names: str) -> Check:
+    return lambda value: names[names.index(value)]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _name(value: object) -> str:
+    if not _text(value):
+        raise ValueError(value)
+    return _text(value)
+
+
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    return ("false", "true", "0", "1", "no", "yes", "off", "on").index(_text(value).lower()) % 2 == 1
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """One text, or several."""
+    if not isinstance(value, str | list | tuple):
+        raise TypeError(value)
+    return tuple(_name(item) for item in ((value,) if isinstance(value, str) else value))
+
+
+def _listed(value: object) -> tuple[str, ...]:
+    """Several texts, or one with commas between them."""
+    return _names([part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value)
+
+
+def _setting(default: Any, check: Check, expected: str) -> Any:
+    return field(default=default, metadata={"check": check, "expected": expected})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting; :data:`EXPECTED` says what is expected of a value, and errors and documentation repeat it."""
+
+    backend: str | None = _setting(None, _name, "the name of a backend plugin")
+    device: str | None = _setting(None, _name, "the name of a device of the backend")
+    threads: int | None = _setting(None, _whole(1, 1024), "a whole number from 1 to 1024")
+    ctx_size: int | None = _setting(None, _whole(1), "a number of tokens, 1 or more")
+    kv_type: Literal["f16", "bf16", "f32"] = _setting("f16", _choice("f16", "bf16", "f32"), "f16, bf16 or f32")
+    parallel: int = _setting(1, _whole(1, 1024), "a whole number from 1 to 1024")
+    max_tokens: int | None = _setting(_SAMPLING.max_tokens, _whole(1), "a number of tokens, 1 or more")
+    temp: float = _setting(_SAMPLING.temperature, _number(0, 100), "a number from 0 (always the likeliest token) to 100")
+    top_k: int = _setting(_SAMPLING.top_k, _whole(0), "a whole number, 0 (off) or more")
+    top_p: float = _setting(_SAMPLING.top_p, _number(0, 1, above=True), "a number above 0, at most 1 (off)")
+    min_p: float = _setting(_SAMPLING.min_p, _number(0, 1), "a number from 0 (off) to 1")
+    seed: int | None = _setting(_SAMPLING.seed, _whole(0, 2**63 - 1), "a whole number from 0 to 2^63-1")
+    repeat_penalty: float = _setting(
+        _SAMPLING.repeat_penalty, _number(0, 100, above=True), "a number above 0 (1 is off), at most 100"
     )
-    frequency_penalty: float = Field(
-        _SAMPLING.frequency_penalty, ge=-100, le=100, description="a number from -100 to 100, 0 is off"
-    )
-    logprobs: int | None = Field(_SAMPLING.logprobs, ge=0, le=20, description="a number of alternatives for each token, 0 to 20")
-    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_one)] = Field(
-        _SAMPLING.stop, description="strings that are not empty"
-    )
-    system: str | None = Field(None, description="a text")
-    raw: bool = Field(False, description="true or false")
-    ggml_lib: str | None = Field(None, min_length=1, description="a folder with another build of ggml's libraries")
-    disable_plugins: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        (), description="names of plugins, as 'tensorsharp plugins' lists them"
-    )
+    repeat_last_n: int = _setting(_SAMPLING.repeat_last_n, _whole(-1), "a number of tokens, -1 (all), 0 (off) or more")
+    presence_penalty: float = _setting(_SAMPLING.presence_penalty, _number(-100, 100), "a number from -100 to 100, 0 is off")
+    frequency_penalty: float = _setting(_SAMPLING.frequency_penalty, _number(-100, 100), "a number from -100 to 100, 0 is off")
+    logprobs: int | None = _setting(_SAMPLING.logprobs, _whole(0, 20), "a number of alternatives for each token, 0 to 20")
+    stop: tuple[str, ...] = _setting(_SAMPLING.stop, _names, "strings that are not empty")
+    system: str | None = _setting(None, _text, "a text")
+    raw: bool = _setting(False, _switch, "true or false")
+    disable_plugins: tuple[str, ...] = _setting((), _listed, "names of plugins, as 'tensorsharp plugins' lists them")
+
+
+CHECKS: Mapping[str, Check] = {f.name: f.metadata["check"] for f in fields(Settings)}
+EXPECTED: Mapping[str, str] = {f.name: f.metadata["expected"] for f in fields(Settings)}
+"""Name of every setting -> what a value may be, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,37 +161,32 @@ def resolve(
     found = config is not None or path.is_file()
     if found:
         layers.append({key: (value, str(path)) for key, value in _read(path).items()})
-    variables = {name: PREFIX + name.upper() for name in Settings.model_fields}
+    variables = {name: PREFIX + name.upper() for name in EXPECTED}
     layers.append({name: (environ[v], v) for name, v in variables.items() if environ.get(v)})
     layers.append({name: (value, flag(name)) for name, value in (flags or {}).items() if value is not None})
 
     values: dict[str, tuple[object, str]] = {}
     for layer in layers:
         values.update(layer)
-    settings = _validate(
-        {name: value for name, (value, _) in values.items()}, {name: source for name, (_, source) in values.items()}
-    )
-    sources = {name: values[name][1] if name in values else "default" for name in Settings.model_fields}
-    return Resolved(settings, sources, path if found else None)
+    checked: dict[str, Any] = {name: _checked(name, *given) for name, given in values.items()}
+    sources = {name: values[name][1] if name in values else "default" for name in EXPECTED}
+    return Resolved(Settings(**checked), sources, path if found else None)
 
 
-def _validate(values: dict[str, object], sources: Mapping[str, str]) -> Settings:
+def _checked(name: str, value: object, source: str) -> object:
+    if name not in CHECKS:
+        raise _unknown_key(source, name)
     try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        name = str(error.errors()[0]["loc"][0])
-        source = sources[name]
-        if name not in Settings.model_fields:
-            raise _unknown_key(source, name) from None
+        return CHECKS[name](value)
+    except (ValueError, TypeError, OverflowError):
         where = source if source in (flag(name), PREFIX + name.upper()) else f"{source}: {name.replace('_', '-')}"
-        expected = Settings.model_fields[name].description
-        raise ConfigError(f"{where} is {values[name]!r}; expected {expected}.") from None
+        raise ConfigError(f"{where} is {value!r}; expected {EXPECTED[name]}.") from None
 
 
 def _unknown_key(source: str, name: str) -> ConfigError:
     from difflib import get_close_matches
 
-    keys = [field.replace("_", "-") for field in Settings.model_fields]
+    keys = [key.replace("_", "-") for key in EXPECTED]
     close = get_close_matches(name.replace("_", "-"), keys, n=1)
     hint = f"Did you mean '{close[0]}'?" if close else None
     return ConfigError(f"{source}: there is no setting '{name.replace('_', '-')}'; expected one of {', '.join(keys)}.", hint=hint)

@@ -66,7 +66,8 @@ class Registry:
         names = os.environ.get(DISABLE_VARIABLE, "").split(",") if disabled is None else disabled
         self._disabled = tuple(name.strip() for name in names if name.strip())
         self._by = by
-        self._found = [row for kind in GROUPS for row in _discover(kind)]
+        entries = metadata.entry_points()
+        self._found = [row for kind, group in GROUPS.items() for row in _discover(kind, entries.select(group=group))]
         self._inspected: dict[tuple[str, str], PluginRow] = {}
 
     @property
@@ -173,10 +174,9 @@ class Registry:
         return PluginError(message, hint=hint)
 
 
-def _discover(kind: str) -> Iterator[PluginRow]:
+def _discover(kind: str, entries: metadata.EntryPoints) -> Iterator[PluginRow]:
     """Rows of one group by name and distribution; the same entry point seen twice (editable and wheel) counts once."""
     seen = set()
-    entries = metadata.entry_points(group=GROUPS[kind])
     for entry in sorted(entries, key=lambda e: (e.name, _distribution(e)[0])):
         name, version = _distribution(entry)
         if (entry.name, name) not in seen:

@@ -98,7 +98,7 @@ def _opened(ctx: click.Context, path: Path, settings: Settings) -> Iterator[Open
     from tensorsharp.protocols.backend import BackendOptions
     from tensorsharp_app_cli.stepper import opened
 
-    name, own = options.backend(settings)
+    name, own = options.backend(ctx, settings)
     registry = ctx.ensure_object(Program).registry
     with opened(path, registry, name, BackendOptions(settings.device, settings.threads, own)) as this:
         yield this

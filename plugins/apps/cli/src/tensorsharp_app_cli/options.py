@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
+GGML_LIB = "tensorsharp_app_cli.ggml_lib"
+"""Where a command's context keeps the flag that belongs to one backend alone."""
+
 DEVICE = (
     click.option("--backend", metavar="NAME", help="The kind of device to run on; 'tensorsharp plugins' lists them."),
     click.option("--device", metavar="NAME", help="A device of the backend."),
@@ -63,18 +66,19 @@ def settle(ctx: click.Context, given: Mapping[str, Any]) -> Settings:
     from tensorsharp.config import resolve
 
     named = {name: None if value == () else value for name, value in given.items()}
+    library = ctx.meta[GGML_LIB] = named.pop("ggml_lib", None)
     settings = resolve(named, config=ctx.ensure_object(Program).config).settings
-    if named.get("ggml_lib") is not None and settings.backend not in (None, "ggml"):
+    if library is not None and settings.backend not in (None, "ggml"):
         raise ConfigError(f"--ggml-lib is for the backend ggml; the backend is '{settings.backend}'.")
     return settings
 
 
-def backend(settings: Settings) -> tuple[str, dict[str, str]]:
-    """The name of the backend, and the settings that are its own."""
+def backend(ctx: click.Context, settings: Settings) -> tuple[str, dict[str, str]]:
+    """The name of the backend, and the flags that are its own; it reads its environment variables itself."""
     from tensorsharp.llm import DEFAULT_BACKEND
 
-    name = settings.backend or DEFAULT_BACKEND
-    return name, {"lib": settings.ggml_lib} if settings.ggml_lib is not None and name == "ggml" else {}
+    library = ctx.meta[GGML_LIB]
+    return settings.backend or DEFAULT_BACKEND, {} if library is None else {"lib": library}
 
 
 def verbosity(ctx: click.Context, verbose: int) -> int:

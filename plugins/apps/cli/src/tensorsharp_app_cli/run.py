@@ -90,7 +90,7 @@ def loaded(ctx: click.Context, path: str, settings: Settings, status: Status) ->
     """
     from tensorsharp.llm import load
 
-    name, own = options.backend(settings)
+    name, own = options.backend(ctx, settings)
     status.say("starting")
     try:
         with load(
