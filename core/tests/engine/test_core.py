@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_bench import Bench, alone, expected_logits, prompt, request, sizes
+from engine_bench import FULL, MODEL, SLIDING, Bench, alone, expected_logits, prompt, request, sizes
 
 from tensorsharp.engine.sampler import Sampler
+from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import GenerationRequest
 
 
@@ -49,3 +50,17 @@ def test_tiny_pools_preempt_and_drain() -> None:
     bench.drain()
     assert bench.core.scheduler.preemptions > 0
     assert [s.tokens for s in sinks] == [alone(r).tokens for r in asked]
+
+
+@pytest.mark.parametrize("model", [MODEL, FULL, SLIDING], ids=["recurrent", "full", "sliding"])
+def test_two_blocks_more_than_one_sequence_needs_serve_eight_in_order(model: FakeModel) -> None:
+    context = 128
+    bench = Bench(sizes(blocks=6, window_blocks=6, sequences=8), context=context, step=32, chunk=32, model=model, saved=1 << 20)
+    asked = [request(prompt(30 + i, i % 3), max_tokens=90, seed=i, temperature=1.0) for i in range(8)]
+    sinks = [bench.add(r) for r in asked]
+    ended: list[int] = []
+    while bench.step():
+        ended += [i for i, sink in enumerate(sinks) if sink.finished is not None and i not in ended]
+    assert ended == list(range(8))
+    assert bench.core.scheduler.preemptions > 0
+    assert [s.events for s in sinks] == [alone(r, context, model).events for r in asked]
