@@ -64,3 +64,12 @@ def test_two_blocks_more_than_one_sequence_needs_serve_eight_in_order(model: Fak
     assert ended == list(range(8))
     assert bench.core.scheduler.preemptions > 0
     assert [s.events for s in sinks] == [alone(r, context, model).events for r in asked]
+
+
+def test_what_is_still_held_when_nothing_runs_is_noticed() -> None:
+    bench = Bench()
+    sink = bench.add(request(prompt(10), max_tokens=1))
+    bench.seats.pools[None].take(1)
+    with pytest.raises(RuntimeError, match=r"0 seats and \{None: 1, 40: 0\} blocks are held"):
+        bench.core.step()
+    assert sink.finished is not None

@@ -44,7 +44,16 @@ class EngineCore:
         self.scheduler.add(sequence)
 
     def step(self) -> bool:
-        """Compute one batch and hand out its tokens. False if there was nothing to do."""
+        """Compute one batch and hand out its tokens. False if there was nothing to do.
+
+        RuntimeError, after everybody was told, if the last sequence ended and something is still held.
+        """
+        did = self._step()
+        if not self.busy:
+            self.seats.check_idle()
+        return did
+
+    def _step(self) -> bool:
         self._end_asked()
         work = self.scheduler.plan()
         if not work:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -208,6 +209,7 @@ class Engine:
             try:
                 self._core.step()
             except Exception as error:  # a fault of the engine itself must not leave callers waiting
+                logging.getLogger("tensorsharp.engine").exception("The engine failed; its requests are ended.")
                 self._core.end_all("error", f"The engine failed: {type(error).__name__}: {error}")
         self._core.end_all("cancelled")
 

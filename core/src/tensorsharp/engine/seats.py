@@ -160,6 +160,12 @@ class Seats:
         seat.clear()
         self._free.append(seat)
 
+    def check_idle(self) -> None:
+        """RuntimeError if seats or blocks are held, which nobody should do now. Costs next to nothing."""
+        used = {group: pool.used for group, pool in self.pools.items()}
+        if self.free != self.total or any(used.values()):
+            raise RuntimeError(f"nothing runs, but {self.total - self.free} seats and {used} blocks are held")
+
     def check(self) -> None:
         """RuntimeError if a block is lost, or the references to it are not the tables that map it."""
         if self.savepoints is not None:
