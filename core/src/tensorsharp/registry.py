@@ -177,8 +177,8 @@ class Registry:
 def _discover(kind: str, entries: metadata.EntryPoints) -> Iterator[PluginRow]:
     """Rows of one group by name and distribution; the same entry point seen twice (editable and wheel) counts once."""
     seen = set()
-    for entry in sorted(entries, key=lambda e: (e.name, _distribution(e)[0])):
-        name, version = _distribution(entry)
+    named = [(entry.name, *_distribution(entry), entry) for entry in entries]  # reads each one's metadata once: that is slow
+    for _, name, version, entry in sorted(named, key=lambda found: found[:2]):
         if (entry.name, name) not in seen:
             seen.add((entry.name, name))
             yield PluginRow(kind, entry.name, "ready", name, version, entry.value)

@@ -28,6 +28,7 @@ from tensorsharp.errors import ModelError
 from tensorsharp.protocols.file import TensorInfo
 from tensorsharp.weights.ggml_types import GGML_TYPES, WITHDRAWN_TYPES, GGMLType
 from tensorsharp.weights.string_array import StringArray
+from tensorsharp.weights.string_scan import string_starts
 
 MetadataValue = bool | int | float | str | npt.NDArray[np.generic] | StringArray
 
@@ -255,6 +256,10 @@ class _Parser:
     def _strings(self, count: int, what: str) -> StringArray:
         self._need(count * 8, f"{what} ({count} strings)")
         first = pos = self.pos
+        edges = string_starts(self.data[first:], count)
+        if edges is not None:
+            self.pos = first + int(edges[-1])
+            return StringArray(self.data[first : self.pos], edges[:-1] + 8, edges[1:])
         starts: array[int] = array("q")
         # The loop that opening a 262k vocabulary spends its time in: no method of self, no check but the unpacking's own.
         unpack, data, append = _U64.unpack_from, self.mapped, starts.append
