@@ -62,15 +62,14 @@ class Runner:
         bytes_to_token = {b: symbols[byte_symbols()[b]] for b in range(256)}
         self.script = [*(bytes_to_token[b] for b in script), END]
         self.begin = 0
-        self.prompt: list[int] = []
+        self.line: list[int] = []
 
     def step(self, batch: Batch, taps: tuple[str, ...] = ()) -> StepResult:
         time.sleep(float(os.environ.get("PAUSE", "0")))
-        if batch.pos[0] == 0:
-            self.prompt = []
+        start = int(batch.start[0])
+        self.line = self.line[:start] + batch.tokens.tolist()  # what a prompt begins with may be known from the last one
         if batch.rows > 1:
             self.begin = int(batch.pos[-1])
-            self.prompt += batch.tokens.tolist()
             self._record()
         done = int(batch.pos[-1]) - self.begin
         if done == int(os.environ.get("BREAK", "-1")):
@@ -82,7 +81,7 @@ class Runner:
     def _record(self) -> None:
         if "ASKED" in os.environ:
             with Path(os.environ["ASKED"]).open("a", encoding="utf-8") as out:
-                out.write(json.dumps(self.prompt) + "\n")
+                out.write(json.dumps(self.line) + "\n")
 
     def close(self) -> None: ...
 
