@@ -142,11 +142,11 @@ def reply(options: argparse.Namespace) -> None:
             context.advance([token], LAST)
 
 
-def serve(contender: Contender) -> None:
-    """Answer {"do": name, ...arguments} until the input ends."""
+def serve(side: object) -> None:
+    """Call the methods of a side: answer {"do": name, ...arguments} until the input ends."""
     for line in sys.stdin:
         asked = json.loads(line)
-        action = getattr(contender, asked.pop("do"))
+        action = getattr(side, asked.pop("do"))
         time.sleep(REST_S)
         print(json.dumps(action(**asked)), flush=True)
 
@@ -163,7 +163,8 @@ def main() -> None:
     if options.reply is not None:
         reply(options)
     else:
-        serve(Ours(options) if options.side == "ours" else Peer(options))
+        contender: Contender = Ours(options) if options.side == "ours" else Peer(options)
+        serve(contender)
 
 
 if __name__ == "__main__":

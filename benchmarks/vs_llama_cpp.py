@@ -11,20 +11,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
+from benchmarks.compare import TEXT, Measure, Worker, cpu_model, environment, table
+
 SHORT_PROMPT = "Why is the sky blue?"
-TEXT = ROOT / "tests" / "accuracy" / "text.txt"
 TEXT_LETTERS = 2000
 CONTEXT = 2304
 """Room for the longest decode measurement, for both sides."""
@@ -51,85 +49,24 @@ class Side:
         return [sys.executable, "-m", "tensorsharp", "run", str(options.model), *flags]
 
 
-@dataclass(slots=True)
-class Measure:
-    """One row of the table. higher: more is better. samples: side -> one value a round."""
-
-    name: str
-    unit: str
-    higher: bool
-    samples: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, side: str, value: float) -> None:
-        self.samples.setdefault(side, []).append(value)
-
-    def median(self, side: str) -> float:
-        return statistics.median(self.samples[side])
-
-    def ratio(self, peer: str) -> float:
-        """How many times better we are than that peer."""
-        ours, theirs = self.median("ours"), self.median(peer)
-        return ours / theirs if self.higher else theirs / ours
-
-
-def environment() -> dict[str, str]:
-    """Children import this checkout's benchmarks and tests from wherever they run."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-class Worker:
-    """A contender that has loaded the model and waits for commands."""
-
-    def __init__(self, side: Side, options: argparse.Namespace) -> None:
-        self.side = side
-        self._process = subprocess.Popen(
-            side.command(options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-        )
-
-    def ask(self, do: str, **arguments: Any) -> Any:
-        stdin, stdout = _pipes(self._process)
-        try:
-            stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-            stdin.flush()
-        except BrokenPipeError:
-            pass  # it ended; why is said below
-        line = stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.side.name} ended with exit code {self._process.wait()}; its message is above.")
-        return json.loads(line)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.communicate()
-
-
-def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
-    if process.stdin is None or process.stdout is None:
-        raise RuntimeError("the process was started without pipes")
-    return process.stdin, process.stdout
-
-
 def throughput(options: argparse.Namespace, sides: list[Side]) -> tuple[list[Measure], dict[str, Any]]:
     """Prefill and decode, in processes that stay loaded; one uncounted round first."""
     decodes = {at: Measure(f"decode at {at:,}", "tok/s", higher=True) for at in options.decode_at}
     prefill = Measure(f"prefill of {options.prefill}", "tok/s", higher=True)
     with ExitStack() as stack:
-        workers = [stack.enter_context(Worker(side, options)) for side in sides]
-        facts = {w.side.name: w.ask("facts") for w in workers}
+        workers = [stack.enter_context(Worker(side.name, side.command(options))) for side in sides]
+        facts = {w.name: w.ask("facts") for w in workers}
         for turn in range(-1, options.rounds):
             for worker in workers:
                 seconds = worker.ask("prefill", tokens=options.prefill, seed=10 * turn + 20)
                 if turn >= 0:
-                    prefill.add(worker.side.name, options.prefill / seconds)
+                    prefill.add(worker.name, options.prefill / seconds)
             for nth, (at, measure) in enumerate(decodes.items(), start=1):
                 for worker in workers:
                     seconds = worker.ask("decode", at=at, tokens=options.decode_tokens, seed=10 * turn + 20 + nth)
                     if turn >= 0:
-                        measure.add(worker.side.name, options.decode_tokens / seconds)
-        facts |= {w.side.name: w.ask("facts") for w in workers}
+                        measure.add(worker.name, options.decode_tokens / seconds)
+        facts |= {w.name: w.ask("facts") for w in workers}
     return [*decodes.values(), prefill], facts
 
 
@@ -177,26 +114,6 @@ def processes(options: argparse.Namespace, sides: list[Side]) -> list[Measure]:
     return [start, peak] if peak.samples else [start]
 
 
-def cpu_model() -> str:
-    """As the system names it."""
-    listing = Path("/proc/cpuinfo")
-    if listing.exists():
-        for line in listing.read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def table(measures: list[Measure], sides: list[Side]) -> str:
-    peers = [side.name for side in sides[1:]]
-    lines = [["", *(side.name for side in sides), *(f"ratio to {p}" for p in peers)]]
-    for m in measures:
-        values = [f"{m.median(side.name):.4g} {m.unit}" for side in sides]
-        lines.append([m.name, *values, *(f"{m.ratio(p):.2f}" for p in peers)])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare with llama.cpp: speed, start and memory, as ratios.")
     parser.add_argument("model", type=Path, help="a GGUF file")
@@ -226,22 +143,12 @@ def main() -> None:
     measures += processes(options, sides)
     setup = {"model": options.model.name, "threads": options.threads, "cpu": cpu_model(), "rounds": options.rounds}
     if options.json:
-        rows = [
-            {
-                "name": m.name,
-                "unit": m.unit,
-                "median": {s.name: m.median(s.name) for s in sides},
-                "ratio": {s.name: m.ratio(s.name) for s in sides[1:]},
-                "samples": m.samples,
-            }
-            for m in measures
-        ]
-        print(json.dumps({**setup, "sides": facts, "measures": rows}, indent=2))
+        print(json.dumps({**setup, "sides": facts, "measures": [m.row() for m in measures]}, indent=2))
         return
     print(", ".join(f"{key} {value}" for key, value in setup.items()))
     for name, fact in facts.items():
         print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in fact.items()))
-    print(table(measures, sides))
+    print(table(measures, [side.name for side in sides]))
 
 
 if __name__ == "__main__":
