@@ -60,8 +60,9 @@ def load(named: str | None) -> Library:
     named = named or os.environ.get(VARIABLE) or None
     folder = _named_folder(Path(named)) if named else _wheel_folder()
     try:
-        # The CPU part names its base by file name only; loading the base first makes that name resolve everywhere.
-        base = ctypes.CDLL(str(folder / file_name("ggml-base")), mode=ctypes.RTLD_GLOBAL)
+        # The CPU part names its base by file name only; loading the base first makes that name resolve everywhere. Their
+        # symbols stay out of the global scope, where they would stand in for those of another engine in this process.
+        base = ctypes.CDLL(str(folder / file_name("ggml-base")))
         cpu = ctypes.CDLL(str(folder / file_name("ggml-cpu")))
         ggml = Ggml(base, cpu)
     except (OSError, AttributeError) as error:
