@@ -15,6 +15,7 @@ from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import Layout
 from tensorsharp.state import HostStateStore
 from tensorsharp.testing.fakes import FakeModel, FakeRunner
+from tensorsharp.testing.tinygguf import add_value
 from tensorsharp.testing.tinyvocab import byte_vocabulary
 
 VOCAB = 300
@@ -111,14 +112,7 @@ def write_file(
     writer = gguf.GGUFWriter(path, architecture)
     texts = {} if template is None else {"tokenizer.chat_template": template}
     for key, value in {**byte_vocabulary(VOCAB), **texts, **metadata}.items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        else:
-            writer.add_array(key, value)
+        add_value(writer, key, value)
     writer.add_tensor("w", np.zeros(4, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -130,7 +130,8 @@ def test_decoding_gives_the_text_back(case: str, text: str) -> None:
     expected = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
     if case in ("llama", "gemma4"):
         expected = expected.replace(MARK, " ")
-    assert tokenizer(case).decode(ids) == expected
+    # Pieces may merge into a control token's text even where such tokens are not looked for; decoding it needs `special`.
+    assert tokenizer(case).decode(ids, special=True) == expected
 
 
 @pytest.mark.parametrize("case", ["smollm", "llama, no space in front", "gemma4"])

@@ -19,7 +19,7 @@ from tensorsharp.testing.blocks import random_tensor
 from tensorsharp.testing.tinyvocab import byte_vocabulary
 from tensorsharp.weights.ggml_types import GGML_TYPES_BY_NAME
 
-__all__ = ["ARCHITECTURES", "Tiny", "tiny", "write_tiny"]
+__all__ = ["ARCHITECTURES", "Tiny", "add_value", "tiny", "write_tiny"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +201,9 @@ def write_tiny(path: Path, t: Tiny) -> Path:
     _RECIPES[t.architecture].finish(draft)
     writer = gguf.GGUFWriter(path, t.architecture)
     for key, value in draft.keys.items():
-        _add(writer, f"{t.architecture}.{key}", value)
+        add_value(writer, f"{t.architecture}.{key}", value)
     for key, value in _vocabulary(t).items():
-        _add(writer, key, value)
+        add_value(writer, key, value)
     for name, vector in draft.vectors.items():
         writer.add_tensor(name, vector)
     kind = gguf.GGMLQuantizationType[t.weight_type]
@@ -226,7 +226,8 @@ def _vocabulary(t: Tiny) -> Keys:
     return byte_vocabulary(t.vocab_size) | template
 
 
-def _add(writer: Any, key: str, value: Any) -> None:
+def add_value(writer: Any, key: str, value: Any) -> None:
+    """Add a metadata value to a `gguf.GGUFWriter` with the type that its Python type stands for; integers are uint32."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

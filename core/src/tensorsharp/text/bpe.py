@@ -8,8 +8,8 @@ from tensorsharp.text.merging import merge_pairs
 from tensorsharp.text.pretokenizers import Pretokenizer
 from tensorsharp.text.strings import Lookup, Strings
 from tensorsharp.text.vocabulary import Vocabulary
+from tensorsharp.text.words import Words
 
-CACHED_WORDS: Final = 1 << 16
 SPACE_MARK: Final = "\u2581"
 
 
@@ -36,23 +36,13 @@ class BPE:
         self._ids = vocabulary.ids
         self._pre = pretokenizer
         self._ranks = Lookup(merges)
-        self._words: dict[str, tuple[int, ...]] = {}
+        self._words = Words(self._word)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text without special tokens. Bytes that have no token are left out, as llama.cpp does."""
         if self._pre.raw:
             text = text.replace(" ", SPACE_MARK)
-        words = self._words
-        out: list[int] = []
-        for word in self._pre.split(text):
-            ids = words.get(word)
-            if ids is None:
-                ids = tuple(self._word(word))
-                if len(words) >= CACHED_WORDS:
-                    words.clear()
-                words[word] = ids
-            out += ids
-        return out
+        return self._words.ids(self._pre.split(text))
 
     def _word(self, word: str) -> list[int]:
         parts = [char.encode() for char in word] if self._pre.raw else [_ENCODED[byte] for byte in word.encode()]

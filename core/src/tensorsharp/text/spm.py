@@ -14,8 +14,8 @@ from typing import Final
 
 from tensorsharp.text.merging import merge_pairs
 from tensorsharp.text.vocabulary import Vocabulary
+from tensorsharp.text.words import Words
 
-CACHED_WORDS: Final = 1 << 16
 SHORT: Final = 256
 SPACE_MARK: Final = "\u2581"
 _MARK_INSIDE: Final = re.compile(rb"(?<!\0)(?<!\xe2\x96\x81)\xe2\x96\x81")
@@ -32,24 +32,14 @@ class SPM:
         self._ids = vocabulary.ids
         self._scores = scores
         self._unknown = unknown
-        self._words: dict[str, tuple[int, ...]] = {}
+        self._words = Words(self._word)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text without special tokens."""
         text = text.replace(" ", SPACE_MARK)
         if len(text) <= SHORT:
             return self._word(text)
-        words = self._words
-        out: list[int] = []
-        for word in self._boundary.split(text):
-            ids = words.get(word)
-            if ids is None:
-                ids = tuple(self._word(word))
-                if len(words) >= CACHED_WORDS:
-                    words.clear()
-                words[word] = ids
-            out += ids
-        return out
+        return self._words.ids(self._boundary.split(text))
 
     def _word(self, word: str) -> list[int]:
         out: list[int] = []

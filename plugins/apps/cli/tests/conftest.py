@@ -16,6 +16,7 @@ import gguf
 import numpy as np
 import pytest
 
+from tensorsharp.testing.tinygguf import add_value
 from tensorsharp.testing.tinyvocab import byte_vocabulary
 
 HERE = Path(__file__).parent
@@ -27,16 +28,7 @@ def write_model(path: Path, *, architecture: str = "scripted", template: str | N
     """A GGUF file with a vocabulary of bytes and one tensor [3, 2]."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (byte_vocabulary(300) | keys).items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        else:
-            writer.add_array(key, value)
+        add_value(writer, key, value)
     if template is not None:
         writer.add_chat_template(template)
     writer.add_tensor("w", np.zeros((3, 2), np.float32))
