@@ -14,6 +14,8 @@ from typing import IO, Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "tests" / "accuracy" / "text.txt"
+LEAVE_S = 20
+"""How long a side that has nothing more to do may take to end."""
 
 
 @dataclass(slots=True)
@@ -76,7 +78,11 @@ class Worker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=LEAVE_S)
+        except subprocess.TimeoutExpired:  # a server that is told to end before it has served may never do so
+            self._process.kill()
+            self._process.communicate()
 
 
 def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:

@@ -90,14 +90,17 @@ def command(options: argparse.Namespace, side: str, slots: int) -> list[str]:
 
 
 def compare(options: argparse.Namespace) -> tuple[Comparison, dict[str, Any]]:
-    """Every round, and the facts of the sides as they were at the end."""
+    """Every round, from when all sides are ready, and the facts of the sides as they were at the end."""
     sides = {"ours": ("ours", options.streams), PEER: ("llamacpp", options.streams), ALONE: ("ours", 1)}
     with ExitStack() as stack:
         workers = {name: stack.enter_context(Worker(name, command(options, *side))) for name, side in sides.items()}
+        for worker in workers.values():
+            worker.ask("facts")
         comparison = Comparison(options, workers)
         for turn in range(-1, options.rounds):
             comparison.round(turn)
-        return comparison, {name: worker.ask("facts") for name, worker in workers.items()}
+        facts = {name: worker.ask("facts") for name, worker in workers.items()}
+        return comparison, facts
 
 
 def arguments() -> argparse.Namespace:
