@@ -52,3 +52,32 @@ def test_a_comparison_on_a_tiny_model(tmp_path: Path) -> None:
         assert row["median"].keys() == {"ours", "llama.cpp"}
         assert row["ratio"]["llama.cpp"] > 0
     assert found["sides"]["ours"]["threads"] == found["sides"]["llama.cpp"]["threads"] == found["threads"]
+
+
+@pytest.mark.oracle
+def test_many_streams_on_a_tiny_model(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp")
+    model = write_tiny(tmp_path / "tiny.gguf", tiny("llama", tokenizer="bytes", context=8192))
+    sizes = {
+        "streams": 2,
+        "rounds": 1,
+        "context": 512,
+        "words": 5,
+        "tokens": 24,
+        "prefix-words": 30,
+        "own-words": 3,
+        "prefix-tokens": 24,
+    }
+    found = run("concurrency.py", str(model), *(f"--{name}={value}" for name, value in sizes.items()))
+    peers = {row["name"]: set(row["ratio"]) for row in found["measures"]}
+    assert peers.pop("one stream") == {"llama.cpp", "alone"}
+    assert list(peers) == [
+        "2 streams: total",
+        *(f"{p}: {w}" for p in ("shared prefix", "same prefix again") for w in ("first token", "all done")),
+    ]
+    assert all(names == {"llama.cpp"} for names in peers.values())
+    cached = {(wave["scenario"], wave["side"]): wave["cached"] for wave in found["waves"]}
+    assert cached["apart", "ours"] == cached["apart", "llama.cpp"] == 0
+    assert cached["shared prefix", "ours"] > cached["shared prefix", "llama.cpp"] == 0
+    assert all(cached["same prefix again", side] > 0 for side in ("ours", "llama.cpp"))
+    assert found["sides"]["ours"]["slots"] == found["sides"]["llama.cpp"]["slots"] == 2
