@@ -165,6 +165,7 @@ class Engine:
         """Count a request in. CapacityError if as many as may run and wait are there, or no more are taken."""
         seats, queue = self._core.seats.total, self._config.queue
         with self._changed:
+            self._check_open()
             if self._draining:
                 raise CapacityError("The engine takes no new requests: it only finishes those that it has.")
             if queue is not None and self._open >= seats + queue:
@@ -173,6 +174,10 @@ class Engine:
                     hint="Try again later, or start the engine with a longer queue.",
                 )
             self._open += 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TensorSharpError("The engine is closed.", hint="Load the model again.")
 
     def _leave(self, finished: Finished, request: GenerationRequest, observer: Observer | None) -> None:
         with self._changed:
@@ -198,8 +203,7 @@ class Engine:
         handle = RequestHandle(request.id or f"request-{next(self._numbers)}", sampler.seed, ended)
         sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect)
         with self._changed:
-            if self._closed:
-                raise TensorSharpError("The engine is closed.", hint="Load the model again.")
+            self._check_open()
             self._inbox.append(sequence)
             self._changed.notify_all()
         return handle

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from tensorsharp.errors import ModelError
 from tensorsharp.inputs import ModelBatch, Rope, Tensor
+from tensorsharp.layers.hyperparameters import Hyperparameters
 from tensorsharp.layers.linear import project
 from tensorsharp.layers.tensors import Expected
 from tensorsharp.ops import Ops, Source
@@ -24,6 +27,24 @@ class AttentionShape:
     eps: float
     window: int | None = None
     softcap: float = 0.0
+
+
+def read_attention(h: Hyperparameters, width: int) -> AttentionShape:
+    """Heads, sizes, epsilon and the usual scale of a model whose layers are alike. ModelError if heads do not fit."""
+    heads = h.integer("attention.head_count")
+    kv_heads = h.integer("attention.head_count_kv", heads)
+    if heads % kv_heads:
+        raise ModelError(f"{h.file.path}: {heads} query heads cannot share {kv_heads} key heads; expected a divisor.")
+    key_dim = h.integer("attention.key_length", width // heads)
+    return AttentionShape(
+        width=width,
+        heads=heads,
+        kv_heads=kv_heads,
+        key_dim=key_dim,
+        value_dim=h.integer("attention.value_length", width // heads),
+        scale=1.0 / math.sqrt(key_dim),
+        eps=h.number("attention.layer_norm_rms_epsilon"),
+    )
 
 
 def attention_state(layer: int, shape: AttentionShape, kv_format: Format) -> dict[str, Paged]:

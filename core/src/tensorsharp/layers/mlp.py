@@ -1,11 +1,11 @@
-"""Feed-forward blocks: gated, plain."""
+"""The gated feed-forward block."""
 
 from __future__ import annotations
 
 from tensorsharp.inputs import Tensor
 from tensorsharp.layers.linear import project
 from tensorsharp.layers.tensors import Expected
-from tensorsharp.ops import Activation, GatedKind, Ops
+from tensorsharp.ops import GatedKind, Ops
 
 
 def gated_mlp_tensors(layer: int, width: int, hidden: int) -> list[Expected]:
@@ -22,9 +22,3 @@ def gated_mlp(ops: Ops, x: Tensor, layer: int, kind: GatedKind) -> Tensor:
     """x [R, width] -> down(kind(gate x) * up x)."""
     b = f"blk.{layer}."
     return project(ops, ops.glu(project(ops, x, f"{b}ffn_gate"), project(ops, x, f"{b}ffn_up"), kind), f"{b}ffn_down")
-
-
-def plain_mlp(ops: Ops, x: Tensor, layer: int, kind: Activation) -> Tensor:
-    """x [R, width] -> down(act(up x))."""
-    b = f"blk.{layer}."
-    return project(ops, ops.act(project(ops, x, f"{b}ffn_up"), kind), f"{b}ffn_down")

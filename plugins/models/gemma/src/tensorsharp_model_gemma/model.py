@@ -15,7 +15,7 @@ from typing import Self
 
 from tensorsharp.errors import ModelError
 from tensorsharp.inputs import ModelBatch, Rope, Tensor
-from tensorsharp.layers.attention import AttentionShape, attention, attention_state, attention_tensors
+from tensorsharp.layers.attention import AttentionShape, attention, attention_state, attention_tensors, read_attention
 from tensorsharp.layers.hyperparameters import Hyperparameters
 from tensorsharp.layers.linear import head
 from tensorsharp.layers.mlp import gated_mlp, gated_mlp_tensors
@@ -53,20 +53,11 @@ class Config:
 def read_config(file: ModelFile) -> Config:
     h = Hyperparameters(file)
     layers, width, context = h.integer("block_count"), h.integer("embedding_length"), h.integer("context_length")
-    heads = h.integer("attention.head_count")
-    key_dim = h.integer("attention.key_length", width // heads)
-    eps = h.number("attention.layer_norm_rms_epsilon")
-    full = AttentionShape(
-        width=width,
-        heads=heads,
-        kv_heads=h.integer("attention.head_count_kv", heads),
-        key_dim=key_dim,
-        value_dim=h.integer("attention.value_length", key_dim),
-        scale=1.0 / math.sqrt(width // heads if layers == LARGEST else key_dim),
-        eps=eps,
-    )
-    if heads % full.kv_heads:
-        raise ModelError(f"{file.path}: {heads} query heads cannot share {full.kv_heads} key heads; expected a divisor.")
+    full = read_attention(h, width)
+    key_dim = full.key_dim
+    full = replace(full, value_dim=h.integer("attention.value_length", key_dim))
+    if layers == LARGEST:
+        full = replace(full, scale=1.0 / math.sqrt(width // full.heads))
     window = h.integer("attention.sliding_window", 0, least=0)
     sliding = h.flags("attention.sliding_window_pattern", layers, 6) if window else (False,) * layers
     far = Layer(full, rope_from_metadata(h, key_dim, "neox", context))
@@ -78,7 +69,7 @@ def read_config(file: ModelFile) -> Config:
         width=width,
         context=context,
         hidden=h.per_layer("feed_forward_length", layers),
-        eps=eps,
+        eps=full.eps,
         final_softcap=h.number("final_logit_softcapping", 0.0),
         layers=tuple(near if slides else far for slides in sliding),
     )

@@ -13,15 +13,14 @@ Sources: the architectures' configurations in `transformers`, and the GGUF keys 
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
 
 from tensorsharp.errors import ModelError
 from tensorsharp.inputs import ModelBatch, Rope, Tensor
-from tensorsharp.layers.attention import AttentionShape, attention, attention_state, attention_tensors
+from tensorsharp.layers.attention import AttentionShape, attention, attention_state, attention_tensors, read_attention
 from tensorsharp.layers.experts import expert_tensors, experts, route
 from tensorsharp.layers.hyperparameters import Hyperparameters
 from tensorsharp.layers.linear import head
@@ -71,20 +70,9 @@ class Config:
 def read_config(file: ModelFile, variant: Variant) -> Config:
     h = Hyperparameters(file)
     layers, width, context = h.integer("block_count"), h.integer("embedding_length"), h.integer("context_length")
-    heads = h.integer("attention.head_count")
-    key_dim = h.integer("attention.key_length", width // heads)
-    eps = h.number("attention.layer_norm_rms_epsilon")
-    shape = AttentionShape(
-        width=width,
-        heads=heads,
-        kv_heads=h.integer("attention.head_count_kv", heads),
-        key_dim=key_dim,
-        value_dim=h.integer("attention.value_length", width // heads),
-        scale=h.number("attention.scale", 0.0) or 1.0 / math.sqrt(key_dim),
-        eps=eps,
-    )
-    if heads % shape.kv_heads:
-        raise ModelError(f"{file.path}: {heads} query heads cannot share {shape.kv_heads} key heads; expected a divisor.")
+    shape = read_attention(h, width)
+    shape = replace(shape, scale=h.number("attention.scale", 0.0) or shape.scale)
+    key_dim = shape.key_dim
     dims = h.integer("rope.dimension_count", key_dim, least=2)
     if dims > key_dim or dims % 2:
         raise ModelError(
@@ -98,7 +86,7 @@ def read_config(file: ModelFile, variant: Variant) -> Config:
         hidden=h.per_layer("feed_forward_length", layers),
         experts=h.integer("expert_count", 0, least=0),
         experts_used=h.integer("expert_used_count", 0, least=0),
-        eps=eps,
+        eps=shape.eps,
         attention=shape,
         rope=rope_from_metadata(h, dims, variant.style, context, factors=frequency_factors(file, dims)),
         temperature=(beta, h.integer("rope.scaling.original_context_length")) if beta else None,
