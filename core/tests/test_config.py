@@ -48,6 +48,20 @@ def test_every_setting_has_its_variable() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "count"),
+    [(0, 0), ("0", 0), (4096, 4096), ("4096", 4096), ("1k", 1024), ("1.5M", 3 << 19), ("2G", 2 << 30), (" 1T", 1 << 40)],
+)
+def test_a_size_is_bytes_or_has_a_unit(written: object, count: int) -> None:
+    assert resolve({"saved_bytes": written}, environ={}).settings.saved_bytes == count
+
+
+@pytest.mark.parametrize("written", ["", "M", "-1", "1MB", "1 X", "nan", "infG", -1, 1.5, True])
+def test_what_is_no_size_is_refused(written: object) -> None:
+    with pytest.raises(ConfigError, match=r"--saved-bytes is .*; expected a number of bytes, or of K, M, G or T of them"):
+        resolve({"saved_bytes": written}, environ={})
+
+
+@pytest.mark.parametrize(
     ("flags", "environ", "text", "message"),
     [
         ({"temp": -1.0}, {}, "", "--temp is -1.0; expected a number from 0 (always the likeliest token) to 100."),

@@ -16,13 +16,17 @@ from typing import Any, Literal
 
 from platformdirs import user_cache_path, user_config_path
 
+from tensorsharp.engine.config import SchedulerConfig
 from tensorsharp.errors import ConfigError
 from tensorsharp.types import SamplingParams
 
 PREFIX = "TENSORSHARP_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 _SAMPLING = SamplingParams()
-
+_SCHEDULER = SchedulerConfig()
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_TOKENS = "a number of tokens, 1 or more"
+SIZE = "a number of bytes, or of K, M, G or T of them, such as 512M"
 
 Check = Callable[[object], object]
 """Gives the setting's value for what was written, or raises ValueError or TypeError."""
@@ -50,6 +54,18 @@ def _number(least: float, most: float, *, above: bool = False) -> Check:
         return float(value)
 
     return check
+
+
+def size(value: object) -> int:
+    """Bytes: a number, or one with K, M, G or T (powers of 1024) after it. ValueError if it is neither."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    text = str(value).strip().upper()
+    unit = _UNITS.get(text[-1:], 1)
+    count = float(text if unit == 1 else text[:-1]) * unit
+    if not 0 <= count < math.inf or count != int(count):
+        raise ValueError(value)
+    return int(count)
 
 
 def _choice(*names: str) -> Check:
@@ -97,10 +113,15 @@ class Settings:
     backend: str | None = _setting(None, _name, "the name of a backend plugin")
     device: str | None = _setting(None, _name, "the name of a device of the backend")
     threads: int | None = _setting(None, _whole(1, 1024), "a whole number from 1 to 1024")
-    ctx_size: int | None = _setting(None, _whole(1), "a number of tokens, 1 or more")
+    ctx_size: int | None = _setting(None, _whole(1), _TOKENS)
     kv_type: Literal["f16", "bf16", "f32"] = _setting("f16", _choice("f16", "bf16", "f32"), "f16, bf16 or f32")
-    parallel: int = _setting(1, _whole(1, 1024), "a whole number from 1 to 1024")
-    max_tokens: int | None = _setting(_SAMPLING.max_tokens, _whole(1), "a number of tokens, 1 or more")
+    parallel: int = _setting(_SCHEDULER.parallel, _whole(1, 1024), "a whole number from 1 to 1024")
+    queue: int | None = _setting(_SCHEDULER.queue, _whole(0), "a number of requests, 0 or more")
+    step_tokens: int = _setting(_SCHEDULER.step_tokens, _whole(1), _TOKENS)
+    chunk_tokens: int = _setting(_SCHEDULER.chunk_tokens, _whole(1), _TOKENS)
+    busy_tokens: int = _setting(_SCHEDULER.busy_tokens, _whole(1), _TOKENS)
+    saved_bytes: int = _setting(_SCHEDULER.saved_bytes, size, SIZE)
+    max_tokens: int | None = _setting(_SAMPLING.max_tokens, _whole(1), _TOKENS)
     temp: float = _setting(_SAMPLING.temperature, _number(0, 100), "a number from 0 (always the likeliest token) to 100")
     top_k: int = _setting(_SAMPLING.top_k, _whole(0), "a whole number, 0 (off) or more")
     top_p: float = _setting(_SAMPLING.top_p, _number(0, 1, above=True), "a number above 0, at most 1 (off)")

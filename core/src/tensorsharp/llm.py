@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from tensorsharp.engine.config import STEP_TOKENS, EngineConfig
+from tensorsharp.engine.config import BUSY_TOKENS, SAVED_BYTES, STEP_TOKENS, EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine, EngineStats
 from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sizing import plan_state
@@ -55,6 +55,10 @@ def load(
     kv_type: str = "f16",
     parallel: int = 1,
     queue: int | None = None,
+    step_tokens: int = STEP_TOKENS,
+    chunk_tokens: int = STEP_TOKENS,
+    busy_tokens: int = BUSY_TOKENS,
+    saved_bytes: int = SAVED_BYTES,
     progress: Progress | None = None,
     backend_options: Mapping[str, str] | None = None,
     registry: Registry | None = None,
@@ -62,16 +66,15 @@ def load(
     """Open a GGUF file and make it ready to run.
 
     ctx_size: positions of one request, prompt and reply (None: the model's own, at most 8,192). kv_type: f16, bf16 or
-    f32. parallel: requests that run at the same time. queue: how many more may wait (None: any number). progress is
-    called on this thread. backend_options: the backend's own flags. registry: the plugins to choose from (None: all
-    installed). ModelError if the file is refused, PluginError if no plugin serves it, ConfigError for a value that
-    cannot be used, CapacityError with the numbers if memory does not suffice; nothing is left open then.
+    f32. parallel to saved_bytes: see :class:`~tensorsharp.engine.config.SchedulerConfig`. progress is called on this thread.
+    backend_options: the backend's own flags. registry: the plugins to choose from (None: all installed). ModelError if
+    the file is refused, PluginError if no plugin serves it, ConfigError for a value that cannot be used, CapacityError
+    with the numbers if memory does not suffice; nothing is left open then.
     """
     tell = progress or (lambda stage, fraction: None)
     if kv_type not in FORMAT_BYTES:
         raise ConfigError(f"kv_type is {kv_type!r}; expected one of {', '.join(FORMAT_BYTES)}.")
-    if parallel < 1:
-        raise ConfigError(f"parallel is {parallel}; expected at least 1.")
+    scheduler = SchedulerConfig(parallel, queue, step_tokens, chunk_tokens, busy_tokens, saved_bytes)
     began = time.perf_counter()
     with ExitStack() as stack:
         tell("open", 0.0)
@@ -89,8 +92,8 @@ def load(
             stack.callback(runs_on.close)
             hooks = _hooks(plugins)
             identity = f"{fingerprint.result()} {runs_on.arithmetic_id} {kv_type}"
-            config = EngineConfig(context, step_tokens=max(STEP_TOKENS, parallel), queue=queue, identity=identity)
-            engine = _engine(stack, file, model, runs_on, config, cast("Format", kv_type), parallel, hooks)
+            config = EngineConfig(context, scheduler, identity=identity)
+            engine = _engine(stack, file, model, runs_on, config, cast("Format", kv_type), hooks)
             tell("weights", 1.0)
             tell("tokenizer", 0.0)
             ready = tokenizer.result()
@@ -131,7 +134,6 @@ def _engine(
     backend: Backend,
     config: EngineConfig,
     kv_type: Format,
-    parallel: int,
     observer: Observer | None,
 ) -> Engine:
     """Plan the memory, then load the weights, allocate the state and start the engine; `stack` closes them."""
@@ -144,7 +146,8 @@ def _engine(
             hint="Use a smaller quantisation of the model, or free some memory.",
         )
     layout = model.layout(kv_type)
-    sizes = plan_state(layout, context=config.context, sequences=parallel, rows=config.rows, available=available - needed)
+    sequences, rows = config.scheduler.parallel, config.scheduler.rows
+    sizes = plan_state(layout, context=config.context, sequences=sequences, rows=rows, available=available - needed)
     weights = backend.load(file, names)
     stack.callback(weights.close)
     with ExitStack() as pending:

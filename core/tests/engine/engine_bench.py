@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.config import EngineConfig, SchedulerConfig
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.savepoints import Savepoints
@@ -100,7 +100,8 @@ class Bench:
         self.chunk = min(chunk, step)
         savepoints = Savepoints(self.store, saved) if saved else None
         self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk, savepoints)
-        config = EngineConfig(context, step_tokens=step, chunk_tokens=chunk, busy_tokens=busy or step, history=history)
+        scheduler = SchedulerConfig(self.seats.total, step_tokens=step, chunk_tokens=chunk, busy_tokens=busy or step)
+        config = EngineConfig(context, scheduler, history=history)
         self.core = EngineCore(self.runner, self.seats, config, now=now)
 
     def add(self, request: GenerationRequest) -> Collector:

@@ -6,7 +6,7 @@ import threading
 
 from engine_bench import MODEL, Runner, runner_and_store, sizes
 
-from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.config import EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.testing.fakes import FakeModel
@@ -44,5 +44,5 @@ class Rig:
         **counts: int,
     ) -> None:
         self.runner, self.store = runner_and_store(sizes(**counts), model)
-        config = EngineConfig(context=context, step_tokens=step, chunk_tokens=chunk, queue=queue)
-        self.engine = Engine(model, self.runner, self.store, config)  # type: ignore[arg-type]
+        scheduler = SchedulerConfig(self.store.sizes.sequences, queue, step, chunk)
+        self.engine = Engine(model, self.runner, self.store, EngineConfig(context, scheduler))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from engine_bench import VOCAB, alone, expected_logits, prompt, request
 from engine_rig import Gate, Rig
 
-from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.config import EngineConfig, SchedulerConfig
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, RequestError, TensorSharpError
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.types import GenerationRequest, SamplingParams
@@ -324,10 +324,10 @@ def test_a_fault_in_the_engine_leaves_nobody_waiting(rig: Rig, monkeypatch: pyte
 
 def test_configurations_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match="queue is -1; expected at least 0"):
-        EngineConfig(context=9, queue=-1)
+        SchedulerConfig(queue=-1)
     with pytest.raises(ConfigError, match="context is 1; expected at least 2"):
         EngineConfig(context=1)
-    with pytest.raises(ConfigError, match="step_tokens is 4; expected at least one row for each of 8 sequences"):
+    with pytest.raises(ConfigError, match="step_tokens is 4; expected at least one row for each of 8 parallel requests"):
         Rig(step=4)
     with pytest.raises(CapacityError, match="window 40 has 2 blocks"):
         Rig(window_blocks=2)

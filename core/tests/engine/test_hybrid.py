@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.config import EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
 from tensorsharp.protocols.backend import StateSizes
 from tensorsharp.protocols.layout import block_groups
@@ -30,7 +30,7 @@ def opened(backend_name: str, blocks: int = 24, saved_bytes: int = 1 << 20) -> I
     model = MiniModel()
     layout = model.layout("f16")
     sizes = StateSizes(BLOCK, dict.fromkeys(block_groups(layout), blocks), TOGETHER, TOGETHER)
-    config = EngineConfig(128, step_tokens=64, chunk_tokens=48, saved_bytes=saved_bytes)
+    config = EngineConfig(128, SchedulerConfig(TOGETHER, step_tokens=64, chunk_tokens=48, saved_bytes=saved_bytes))
     backend = open_backend(backend_name)
     with closing(backend), closing(backend.load(MiniModel.file(), model.weights())) as weights:
         store = backend.state(layout, sizes)

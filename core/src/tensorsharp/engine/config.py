@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorsharp.errors import ConfigError
@@ -15,34 +16,54 @@ SAVED_BYTES = 1 << 28
 """256 MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """context: positions of a sequence, prompt and reply. How many sequences run at once is the store's number of them.
+def _check(config: object, least: Mapping[str, int]) -> None:
+    for name, lowest in least.items():
+        value = getattr(config, name)
+        if value is not None and value < lowest:
+            raise ConfigError(f"{name} is {value}; expected at least {lowest}.")
 
-    step_tokens: most rows of a step. chunk_tokens: most rows of one prompt in a step. busy_tokens: most prompt rows of a
-    step in which replies are made too. queue: how many requests may wait besides those that run (None: any number).
-    saved_bytes: most bytes for the state of prefixes that is not in blocks, of models with recurrent layers.
-    history: previous tokens that each row carries, for models that look at them. identity: what else than tokens
-    decides the state in a block: model, arithmetic, format of the rows.
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """What a person may choose. Every field is also a setting of that name: a flag, a variable, a key, an argument of `load`.
+
+    parallel: sequences that run at once. queue: how many requests may wait besides those (None: any number).
+    step_tokens: most rows of a step, one for each reply. chunk_tokens: most rows of one prompt in a step. busy_tokens: most
+    prompt rows of a step in which replies are made too. saved_bytes: most bytes for the state of prefixes that is not in
+    blocks, of models with recurrent layers. ConfigError for a value that cannot be used.
     """
 
-    context: int
+    parallel: int = 1
+    queue: int | None = None
     step_tokens: int = STEP_TOKENS
     chunk_tokens: int = STEP_TOKENS
     busy_tokens: int = BUSY_TOKENS
-    queue: int | None = None
     saved_bytes: int = SAVED_BYTES
-    history: int = 0
-    identity: str = ""
 
     def __post_init__(self) -> None:
-        least = {"context": 2, "step_tokens": 1, "chunk_tokens": 1, "busy_tokens": 1, "history": 0, "queue": 0, "saved_bytes": 0}
-        for name, lowest in least.items():
-            value = getattr(self, name)
-            if value is not None and value < lowest:
-                raise ConfigError(f"{name} is {value}; expected at least {lowest}.")
+        least = {"parallel": 1, "queue": 0, "step_tokens": 1, "chunk_tokens": 1, "busy_tokens": 1, "saved_bytes": 0}
+        _check(self, least)
+        if self.step_tokens < self.parallel:
+            raise ConfigError(
+                f"step_tokens is {self.step_tokens}; expected at least one row for each of {self.parallel} parallel requests."
+            )
 
     @property
     def rows(self) -> int:
         """Most rows of one sequence in a step."""
         return min(self.chunk_tokens, self.step_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """context: positions of a sequence, prompt and reply. history: previous tokens that each row carries, for models that
+    look at them. identity: what else than tokens decides the state in a block: model, arithmetic, format of the rows.
+    """
+
+    context: int
+    scheduler: SchedulerConfig = SchedulerConfig()
+    history: int = 0
+    identity: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self, {"context": 2, "history": 0})

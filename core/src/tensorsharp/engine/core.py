@@ -27,7 +27,8 @@ class EngineCore:
     ) -> None:
         self.seats = seats
         prefixes = Prefixes(seats.block_tokens, config.identity)
-        self.scheduler = Scheduler(seats, prefixes, step_tokens=config.step_tokens, busy_tokens=config.busy_tokens)
+        asked = config.scheduler
+        self.scheduler = Scheduler(seats, prefixes, step_tokens=asked.step_tokens, busy_tokens=asked.busy_tokens)
         self.steps = 0
         self.tokens_computed = 0
         self.tokens_generated = 0

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from tensorsharp.engine.checks import check_ids, check_prompt, check_request
-from tensorsharp.engine.config import STEP_TOKENS, EngineConfig
+from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
@@ -29,7 +29,7 @@ from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.types import Finished, GenerationRequest, SamplingParams
 
-__all__ = ["STEP_TOKENS", "Engine", "EngineConfig", "EngineStats"]
+__all__ = ["Engine", "EngineConfig", "EngineStats"]
 
 _COLLECTED_ELEMENTS = 1 << 24
 """Most logits (float32 elements) that one step of an evaluation asks for: 64 MiB."""
@@ -69,17 +69,16 @@ class Engine:
         config: EngineConfig,
         observer: Observer | None = None,
     ) -> None:
-        if store.sizes.sequences > config.step_tokens:
-            raise ConfigError(
-                f"step_tokens is {config.step_tokens}; expected at least one row for each of {store.sizes.sequences} sequences."
-            )
-        self._rows = config.rows
-        self._config = config
+        scheduler = config.scheduler
+        if store.sizes.sequences != scheduler.parallel:
+            raise ConfigError(f"parallel is {scheduler.parallel}; the state store has {store.sizes.sequences} sequences.")
+        self._rows = scheduler.rows
+        self._queue = scheduler.queue
         self._vocab = model.vocab_size
         self._runner = runner
         self._store = store
         self._observer = observer
-        savepoints = Savepoints(store, config.saved_bytes) if store.slot_bytes() <= config.saved_bytes else None
+        savepoints = Savepoints(store, scheduler.saved_bytes) if store.slot_bytes() <= scheduler.saved_bytes else None
         seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints)
         self._core = EngineCore(runner, seats, config)
         self._numbers = itertools.count(1)
@@ -163,7 +162,7 @@ class Engine:
 
     def _enter(self) -> None:
         """Count a request in. CapacityError if as many as may run and wait are there, or no more are taken."""
-        seats, queue = self._core.seats.total, self._config.queue
+        seats, queue = self._core.seats.total, self._queue
         with self._changed:
             self._check_open()
             if self._draining:

@@ -96,11 +96,12 @@ def test_flag_beats_environment_beats_file(world: World) -> None:
 def test_every_sampling_flag_is_handed_over(world: World) -> None:
     from click.testing import CliRunner
 
+    from tensorsharp import options
     from tensorsharp_app_cli import answer, run
 
     seen: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answer, "answer", lambda llm, text, settings, status, as_json: seen.update(answer.sampling(settings)))
+        patch.setattr(answer, "answer", lambda llm, text, settings, status, as_json: seen.update(options.sampling(settings)))
         flags = {"--max-tokens": 5, "--temperature": 0.5, "--top-k": 3, "--top-p": 0.25, "--min-p": 0.125, "--seed": 9}
         flags |= {"--repeat-penalty": 1.5, "--repeat-last-n": 7, "--presence-penalty": 0.5, "--frequency-penalty": -0.5}
         words = [str(word) for pair in flags.items() for word in pair]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from tensorsharp import options
 from tensorsharp_app_cli import facts
 from tensorsharp_app_cli.output import emit, emit_json
 
@@ -16,31 +17,11 @@ if TYPE_CHECKING:
     from tensorsharp.llm import LLM
     from tensorsharp_app_cli.status import Status
 
-_RENAMED = {"temp": "temperature"}
-_SAMPLING = (
-    "max_tokens",
-    "temp",
-    "top_k",
-    "top_p",
-    "min_p",
-    "seed",
-    "repeat_penalty",
-    "repeat_last_n",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-)
-
-
-def sampling(settings: Settings) -> dict[str, Any]:
-    """The settings that choose tokens, as keyword arguments of :meth:`tensorsharp.llm.LLM.stream`."""
-    return {_RENAMED.get(name, name): getattr(settings, name) for name in _SAMPLING}
-
 
 def answer(llm: LLM, prompt: str, settings: Settings, status: Status, *, as_json: bool) -> None:
     """Print the reply to a prompt, and nothing else, on stdout."""
     status.say("reading the prompt")
-    params = sampling(settings) | ({"logprobs": settings.logprobs} if as_json else {})
+    params = options.sampling(settings) | ({"logprobs": settings.logprobs} if as_json else {})
     generation = llm.stream(prompt, system=settings.system, raw=settings.raw, **params)
     if as_json:
         reply = generation.result()

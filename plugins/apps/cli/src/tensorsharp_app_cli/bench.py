@@ -9,9 +9,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from tensorsharp import options
 from tensorsharp.cli import Program
 from tensorsharp.errors import ConfigError
-from tensorsharp_app_cli import options
+from tensorsharp_app_cli.device import DEVICE
 from tensorsharp_app_cli.modelpath import model_path
 from tensorsharp_app_cli.output import emit, emit_json
 from tensorsharp_app_cli.status import Status
@@ -35,7 +36,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--prompt-file", type=FILE, help="The text to read, UTF-8.  [default: a generated one]")
 @click.option("--csv", "csv_file", type=FILE, help="Write the rows to this file instead of stdout.")
 @click.option("--plot", type=FILE, help="Also draw the speeds, as .svg or .png (needs matplotlib).")
-@options.flags(*options.DEVICE)
+@options.flags(*DEVICE)
 @options.JSON
 @options.VERBOSE
 @click.pass_context

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tensorsharp import options
 from tensorsharp.errors import RequestError, TensorSharpError
 from tensorsharp_app_cli import facts
-from tensorsharp_app_cli.answer import print_stream, sampling
+from tensorsharp_app_cli.answer import print_stream
 from tensorsharp_app_cli.output import emit
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Conversation:
 
     def __init__(self, llm: LLM, settings: Settings) -> None:
         self._llm = llm
-        self._params = sampling(settings)
+        self._params = options.sampling(settings)
         self._plain = settings.raw or not llm.has_template
         if self._plain and settings.system is not None:
             raise RequestError(

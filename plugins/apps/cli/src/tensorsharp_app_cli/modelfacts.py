@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from tensorsharp.engine.engine import STEP_TOKENS
+from tensorsharp.engine.config import STEP_TOKENS
 from tensorsharp.engine.sizing import plan_state
 from tensorsharp.errors import ConfigError, PluginError, TensorSharpError
 from tensorsharp.llm import DEFAULT_CONTEXT, TEMPLATE_KEY

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tensorsharp import options
 from tensorsharp.cli import Program
 from tensorsharp.errors import ConfigError
-from tensorsharp_app_cli import options
+from tensorsharp_app_cli.device import DEVICE
 from tensorsharp_app_cli.modelpath import model_path
 from tensorsharp_app_cli.prompt import one_shot
 from tensorsharp_app_cli.status import Status
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tensorsharp.config import Settings
     from tensorsharp.llm import LLM
 
-SHARED = (*options.DEVICE, options.CONTEXT, *options.SAMPLING)
+SHARED = (*DEVICE, options.CONTEXT, *options.STEPS, *options.SAMPLING)
 
 
 @click.command()
@@ -90,20 +91,9 @@ def loaded(ctx: click.Context, path: str, settings: Settings, status: Status) ->
     """
     from tensorsharp.llm import load
 
-    name, own = options.backend(ctx, settings)
     status.say("starting")
     try:
-        with load(
-            path,
-            backend=name,
-            device=settings.device,
-            threads=settings.threads,
-            ctx_size=settings.ctx_size,
-            kv_type=settings.kv_type,
-            progress=status.loading,
-            backend_options=own,
-            registry=ctx.ensure_object(Program).registry,
-        ) as llm:
+        with load(path, progress=status.loading, **options.loading(ctx, settings, alone=True)) as llm:
             try:
                 yield llm
             except KeyboardInterrupt:

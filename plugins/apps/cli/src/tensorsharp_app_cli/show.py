@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from tensorsharp import options
 from tensorsharp.cli import Program
-from tensorsharp_app_cli import options
 from tensorsharp_app_cli.modelpath import model_path
 from tensorsharp_app_cli.output import emit, emit_json
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from tensorsharp.engine.engine import STEP_TOKENS
+from tensorsharp.engine.config import STEP_TOKENS
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sizing import plan_state
 from tensorsharp.protocols.backend import Backend, BackendOptions, Runner, StateStore

@@ -1,4 +1,4 @@
-"""The flags that commands share, and the settings that they give together with environment and file.
+"""The flags that commands of several apps share, and the settings that they give together with environment and file.
 
 A flag's value is text until the settings check it, so that a wrong one is refused with the same sentence wherever it
 was written.
@@ -20,17 +20,27 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
-GGML_LIB = "tensorsharp_app_cli.ggml_lib"
-"""Where a command's context keeps the flag that belongs to one backend alone."""
+_OWN = "tensorsharp.options.own"
+"""Where a command's context keeps the flags that belong to one backend alone: (backend, option) -> value."""
 
 DEVICE = (
     click.option("--backend", metavar="NAME", help="The kind of device to run on; 'tensorsharp plugins' lists them."),
     click.option("--device", metavar="NAME", help="A device of the backend."),
     click.option("--threads", metavar="N", help="Threads to compute with."),
     click.option("--kv-type", metavar="f16|bf16|f32", help="How keys and values are kept.  [default: f16]"),
-    click.option("--ggml-lib", metavar="FOLDER", help="Another build of ggml's libraries, for the backend ggml."),
 )
 CONTEXT = click.option("-c", "--ctx-size", metavar="N", help="Tokens of prompt and reply together.  [default: at most 8192]")
+STEPS = (
+    click.option("--step-tokens", metavar="N", help="Most tokens that are computed in a step.  [default: 512]"),
+    click.option("--chunk-tokens", metavar="N", help="Most tokens of one prompt in a step.  [default: 512]"),
+    click.option("--saved-bytes", metavar="SIZE", help="Memory for recurrent state of prompts seen before.  [default: 256M]"),
+)
+SHARING = (
+    click.option("--parallel", metavar="N", help="Requests that run at the same time.  [default: 1]"),
+    click.option("--queue", metavar="N", help="Requests that may wait besides; more are refused.  [default: any number]"),
+    click.option("--busy-tokens", metavar="N", help="Most prompt tokens in a step in which others reply.  [default: 256]"),
+)
+"""For commands that run many requests at once."""
 SAMPLING = (
     click.option("-n", "--max-tokens", metavar="N", help="Most tokens of a reply.  [default: what fits]"),
     click.option("--temp", "--temperature", metavar="T", help="0 takes the likeliest token.  [default: 0.8]"),
@@ -45,6 +55,12 @@ SAMPLING = (
     click.option("--stop", metavar="TEXT", multiple=True, help="End the reply before this text; may be repeated."),
     click.option("--system", metavar="TEXT", help="The system message."),
     click.option("--raw", is_flag=True, default=None, help="Leave the chat template out."),
+)
+_ALONE = ("device", "threads", "ctx_size", "kv_type", "step_tokens", "chunk_tokens", "saved_bytes")
+_TOGETHER = (*_ALONE, "parallel", "queue", "busy_tokens")
+_SAMPLING = (
+    *("max_tokens", "top_k", "top_p", "min_p", "seed", "stop"),
+    *("repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty"),
 )
 VERBOSE = click.option("-v", "--verbose", count=True, help="Say on stderr what is done, with speeds and facts about the run.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -61,15 +77,26 @@ def flags(*options: Decorator[Any]) -> Decorator[Any]:
     return decorate
 
 
+def backend_flag(backend: str, option: str, **how: Any) -> Decorator[Any]:
+    """The flag `--BACKEND-OPTION` for an option that only this backend knows. how: arguments of click.option."""
+
+    def keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value is not None:
+            ctx.meta.setdefault(_OWN, {})[backend, option] = value
+
+    return click.option(f"--{backend}-{option.replace('_', '-')}", callback=keep, expose_value=False, **how)
+
+
 def settle(ctx: click.Context, given: Mapping[str, Any]) -> Settings:
     """The settings of this invocation: flags, then environment, then file. ConfigError names what is wrong and where."""
-    from tensorsharp.config import resolve
+    from tensorsharp.config import flag, resolve
 
     named = {name: None if value == () else value for name, value in given.items()}
-    library = ctx.meta[GGML_LIB] = named.pop("ggml_lib", None)
     settings = resolve(named, config=ctx.ensure_object(Program).config).settings
-    if library is not None and settings.backend not in (None, "ggml"):
-        raise ConfigError(f"--ggml-lib is for the backend ggml; the backend is '{settings.backend}'.")
+    for backend, option in ctx.meta.get(_OWN, {}):
+        if settings.backend not in (None, backend):
+            name = flag(f"{backend}-{option}")
+            raise ConfigError(f"{name} is for the backend {backend}; the backend is '{settings.backend}'.")
     return settings
 
 
@@ -77,8 +104,23 @@ def backend(ctx: click.Context, settings: Settings) -> tuple[str, dict[str, str]
     """The name of the backend, and the flags that are its own; it reads its environment variables itself."""
     from tensorsharp.llm import DEFAULT_BACKEND
 
-    library = ctx.meta[GGML_LIB]
-    return settings.backend or DEFAULT_BACKEND, {} if library is None else {"lib": library}
+    name = settings.backend or DEFAULT_BACKEND
+    return name, {option: value for (owner, option), value in ctx.meta.get(_OWN, {}).items() if owner == name}
+
+
+def loading(ctx: click.Context, settings: Settings, *, alone: bool = False) -> dict[str, Any]:
+    """The keyword arguments of :func:`tensorsharp.llm.load` that settings and flags give.
+
+    alone: for a command that runs one request at a time, whatever the settings say of sharing.
+    """
+    name, own = backend(ctx, settings)
+    same = {option: getattr(settings, option) for option in (_ALONE if alone else _TOGETHER)}
+    return {"backend": name, "backend_options": own, "registry": ctx.ensure_object(Program).registry, **same}
+
+
+def sampling(settings: Settings) -> dict[str, Any]:
+    """The settings that choose tokens, as keyword arguments of :meth:`tensorsharp.llm.LLM.stream`."""
+    return {"temperature": settings.temp, **{name: getattr(settings, name) for name in _SAMPLING}}
 
 
 def verbosity(ctx: click.Context, verbose: int) -> int:
