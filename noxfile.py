@@ -137,6 +137,7 @@ def types(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Core's tests with core's wheel and no plugin."""
     install(session)
+    session.install("--quiet", *group("test", project(CORE)))
     check(session, CORE / "tests")
 
 

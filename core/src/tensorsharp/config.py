@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from platformdirs import user_cache_path, user_config_path
+from platformdirs import user_cache_path, user_config_path, user_state_path
 
 from tensorsharp.engine.config import SchedulerConfig
-from tensorsharp.errors import ConfigError
+from tensorsharp.errors import ConfigError, did_you_mean
 from tensorsharp.types import SamplingParams
 
 PREFIX = "TENSORSHARP_"
@@ -137,6 +137,8 @@ class Settings:
     stop: tuple[str, ...] = _setting(_SAMPLING.stop, _names, "strings that are not empty")
     system: str | None = _setting(None, _text, "a text")
     raw: bool = _setting(False, _switch, "true or false")
+    offline: bool = _setting(False, _switch, "true or false")
+    no_mmproj: bool = _setting(False, _switch, "true or false")
     disable_plugins: tuple[str, ...] = _setting((), _listed, "names of plugins, as 'tensorsharp plugins' lists them")
 
 
@@ -156,7 +158,17 @@ class Resolved:
 
 def config_file() -> Path:
     """Where the file is looked for when none is named."""
-    return user_config_path("tensorsharp") / "config.toml"
+    return config_folder() / "config.toml"
+
+
+def config_folder() -> Path:
+    """Where a person's settings are."""
+    return user_config_path("tensorsharp")
+
+
+def state_folder() -> Path:
+    """Where TensorSharp keeps what it remembers between two runs: what was typed, saved conversations."""
+    return user_state_path("tensorsharp")
 
 
 def cache_folder() -> Path:
@@ -205,11 +217,8 @@ def _checked(name: str, value: object, source: str) -> object:
 
 
 def _unknown_key(source: str, name: str) -> ConfigError:
-    from difflib import get_close_matches
-
     keys = [key.replace("_", "-") for key in EXPECTED]
-    close = get_close_matches(name.replace("_", "-"), keys, n=1)
-    hint = f"Did you mean '{close[0]}'?" if close else None
+    hint = did_you_mean(name.replace("_", "-"), keys)
     return ConfigError(f"{source}: there is no setting '{name.replace('_', '-')}'; expected one of {', '.join(keys)}.", hint=hint)
 
 

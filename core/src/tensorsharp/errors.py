@@ -6,6 +6,8 @@ Each carries one clear sentence (what, where, what was expected) and, where ther
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class TensorSharpError(Exception):
     """Base class. `str()` gives the sentence; `hint` what to do about it, or None."""
@@ -35,6 +37,10 @@ class ModelError(TensorSharpError):
     exit_code = 3
 
 
+class ModelNotFoundError(ModelError):
+    """No model has the name that was given, here or on the hub."""
+
+
 class TemplateError(ModelError):
     """A chat template is malformed, refuses the conversation, or exceeded its limits of time or output."""
 
@@ -58,5 +64,17 @@ class CapacityError(TensorSharpError):
     """Not enough memory, blocks or slots. Nothing was changed."""
 
 
+class DownloadError(TensorSharpError):
+    """The hub cannot be reached, refuses, or sent something other than it promised. What arrived is kept and resumed."""
+
+
 class BackendError(TensorSharpError):
     """The backend failed while running: a step ended with an error or gave numbers that are not finite."""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str | None:
+    """A hint with the nearest of these names; None if none is near."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, sorted(names), n=1)
+    return f"Did you mean '{close[0]}'?" if close else None

@@ -41,6 +41,11 @@ SHARING = (
     click.option("--busy-tokens", metavar="N", help="Most prompt tokens in a step in which others reply.  [default: 256]"),
 )
 """For commands that run many requests at once."""
+NAMES = (
+    click.option("--offline", is_flag=True, default=None, help="Use what is in the cache; download nothing."),
+    click.option("--no-mmproj", is_flag=True, default=None, help="Leave out the model's file for images."),
+)
+"""For commands that take a MODEL and may download it."""
 SAMPLING = (
     click.option("-n", "--max-tokens", metavar="N", help="Most tokens of a reply.  [default: what fits]"),
     click.option("--temp", "--temperature", metavar="T", help="0 takes the likeliest token.  [default: 0.8]"),

@@ -12,7 +12,8 @@ import re
 from tensorsharp.errors import ModelError
 from tensorsharp.weights.gguf_reader import Shard, read_shard, shown
 
-_NAME = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5,})-of-(?P<count>\d{5,})\.gguf", re.DOTALL)
+SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5,})-of-(?P<count>\d{5,})\.gguf", re.DOTALL)
+"""A part's name: prefix, number (from 1) and count."""
 
 
 def read_all_shards(path: str) -> tuple[Shard, ...]:
@@ -40,7 +41,7 @@ def _split_number(shard: Shard, key: str) -> int | None:
 
 def _shard_paths(given: Shard, count: int) -> list[str]:
     number = _split_number(given, "split.no")
-    match = _NAME.fullmatch(given.path)
+    match = SPLIT_NAME.fullmatch(given.path)
     if match is None or int(match["count"]) != count or number is None or int(match["number"]) != number + 1:
         expected = f"-{(number or 0) + 1:05d}-of-{count:05d}.gguf"
         says = f"is file {number + 1} of {count}" if number is not None else f"is one of {count} files"
