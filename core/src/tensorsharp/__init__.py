@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tensorsharp.chat import ChatGeneration, ChatOptions, ChatReply, ToolCall
     from tensorsharp.engine.engine import Engine
     from tensorsharp.errors import (
         BackendError,
@@ -35,6 +36,9 @@ __all__ = [
     "LLM",
     "BackendError",
     "CapacityError",
+    "ChatGeneration",
+    "ChatOptions",
+    "ChatReply",
     "ConfigError",
     "DownloadError",
     "Engine",
@@ -52,6 +56,7 @@ __all__ = [
     "Timings",
     "TokenEvent",
     "TokenLogprob",
+    "ToolCall",
     "UnsupportedError",
     "Usage",
     "__version__",
@@ -60,6 +65,9 @@ __all__ = [
 
 _HOME = {
     "API_VERSION": "plugin",
+    "ChatGeneration": "chat",
+    "ChatOptions": "chat",
+    "ChatReply": "chat",
     "Engine": "engine.engine",
     "Finished": "types",
     "GenerationRequest": "types",
@@ -70,6 +78,7 @@ _HOME = {
     "Timings": "types",
     "TokenEvent": "types",
     "TokenLogprob": "types",
+    "ToolCall": "chat",
     "Usage": "types",
     "load": "llm",
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import BackendError
 from tensorsharp.types import Finished, FinishReason, Timings, TokenEvent, Usage
+
+Piece = TypeVar("Piece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +33,30 @@ class Reply:
     stop: str | None = None
 
 
-class Generation:
-    """A running request as text. Iterate it (`for` or `async for`) for pieces; the first piece that is read later
-    waits for nothing but the model, which works meanwhile.
-
-    `result()` or `await wait()` reads the rest and gives the :class:`Reply`. BackendError if the request failed; the
-    pieces before that were given. A generation that is dropped is cancelled.
+class Running(Generic[Piece]):
+    """A running request as pieces of what it gives. Iterate it (`for` or `async for`); the first piece that is read later
+    waits for nothing but the model, which works meanwhile. BackendError if the request failed; the pieces before that
+    were given. One that is dropped is cancelled.
     """
 
-    def __init__(self, handle: RequestHandle, text: TextStream, *, logprobs: bool) -> None:
+    def __init__(self, handle: RequestHandle, *, logprobs: bool) -> None:
         self._handle = handle
-        self._text = text
         self._logprobs = logprobs
         self._events: list[TokenEvent] = []
-        self._pieces: list[str] = []
+        self._text: list[str] = []
+        self._ready: deque[Piece] = deque()
         self._ended = False
+        self._cut = False
+        self._stopped: str | None = None
 
     @property
     def seed(self) -> int:
         return self._handle.seed
+
+    @property
+    def tokens(self) -> tuple[TokenEvent, ...]:
+        """The tokens that were read so far; those of the pieces given, and of what is held back."""
+        return tuple(self._events)
 
     def cancel(self) -> None:
         """End it before the next token."""
@@ -59,24 +68,65 @@ class Generation:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> str:
-        while not self._ended:
-            piece = self._take(next(self._handle, None))
-            if piece:
-                return piece
+    def __next__(self) -> Piece:
+        while not self._ready and not self._ended:
+            self._read(next(self._handle, None))
+        if self._ready:
+            return self._ready.popleft()
         _raise_failure(self._handle.result())
         raise StopIteration
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
-        while not self._ended:
-            piece = self._take(await anext(self._handle, None))
-            if piece:
-                return piece
+    async def __anext__(self) -> Piece:
+        while not self._ready and not self._ended:
+            self._read(await anext(self._handle, None))
+        if self._ready:
+            return self._ready.popleft()
         _raise_failure(await self._handle.wait())
         raise StopAsyncIteration
+
+    def _read(self, event: TokenEvent | None) -> None:
+        """Take a token; None is the end of the tokens."""
+        if event is None:
+            self._ended = True
+        else:
+            self._events.append(event)
+        self._ready += self._take(None if event is None else event.token)
+
+    def _take(self, token: int | None) -> Iterable[Piece]:
+        """The pieces that a token makes certain, or at the end (None) those held back."""
+        raise NotImplementedError
+
+    def _end(self, stop: str | None = None) -> None:
+        """The reply is whole: no more tokens are wanted. stop: the stop string that ended it."""
+        self._ended = self._cut = True
+        self._stopped = stop
+        self._handle.cancel("stop", stop)
+
+    def _reply(self, finished: Finished) -> Reply:
+        return Reply(
+            text="".join(self._text),
+            token_ids=tuple(e.token for e in self._events),
+            finish_reason="stop" if self._cut else finished.reason,
+            seed=finished.seed,
+            usage=replace(finished.usage, completion=len(self._events)),
+            timings=finished.timings,
+            logprobs=tuple(self._events) if self._logprobs else None,
+            stop=self._stopped,
+        )
+
+
+class Generation(Running[str]):
+    """A running request as text: pieces that join to the reply's.
+
+    `result()` or `await wait()` reads the rest and gives the :class:`Reply`.
+    """
+
+    def __init__(self, handle: RequestHandle, text: TextStream, *, logprobs: bool) -> None:
+        super().__init__(handle, logprobs=logprobs)
+        self._stream = text
 
     def result(self) -> Reply:
         """Read the rest and wait for the end."""
@@ -90,32 +140,13 @@ class Generation:
             pass
         return self._reply(await self._handle.wait())
 
-    def _take(self, event: TokenEvent | None) -> str:
-        """The text that a token makes certain; None is the end of the tokens."""
-        if event is None:
-            self._ended = True
-            piece = self._text.finish()
-        else:
-            self._events.append(event)
-            piece = self._text.push(event.token)
-            if self._text.stopped:
-                self._ended = True
-                self._handle.cancel("stop", self._text.stopped)
+    def _take(self, token: int | None) -> Iterable[str]:
+        piece = self._stream.finish() if token is None else self._stream.push(token)
         if piece:
-            self._pieces.append(piece)
-        return piece
-
-    def _reply(self, finished: Finished) -> Reply:
-        return Reply(
-            text="".join(self._pieces),
-            token_ids=tuple(e.token for e in self._events),
-            finish_reason="stop" if self._text.stopped else finished.reason,
-            seed=finished.seed,
-            usage=replace(finished.usage, completion=len(self._events)),
-            timings=finished.timings,
-            logprobs=tuple(self._events) if self._logprobs else None,
-            stop=self._text.stopped,
-        )
+            self._text.append(piece)
+        if self._stream.stopped and not self._cut:
+            self._end(self._stream.stopped)
+        return (piece,) if piece else ()
 
 
 def _raise_failure(finished: Finished) -> None:

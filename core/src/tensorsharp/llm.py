@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, fields
+from functools import cached_property
 from operator import attrgetter
 from os import PathLike, fspath
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from tensorsharp.engine.config import BUSY_TOKENS, SAVED_BYTES, STEP_TOKENS, EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine, EngineStats
+from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sizing import plan_state
 from tensorsharp.engine.stream import TextStream
@@ -21,6 +23,7 @@ from tensorsharp.errors import CapacityError, ConfigError, RequestError, Unsuppo
 from tensorsharp.generation import Generation, Reply
 from tensorsharp.protocols.backend import Backend, BackendOptions
 from tensorsharp.protocols.batch import F32
+from tensorsharp.protocols.chat import ChatStyle, HasChatStyle
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import FORMAT_BYTES, Format
 from tensorsharp.protocols.model import IBatchedPagedModel
@@ -30,6 +33,8 @@ from tensorsharp.types import GenerationRequest, SamplingParams
 from tensorsharp.weights.gguf import open_gguf
 
 if TYPE_CHECKING:
+    from tensorsharp.chat import ChatGeneration, ChatOptions
+    from tensorsharp.dialect import Dialect
     from tensorsharp.hooks import Hooks
     from tensorsharp.text.template import ChatTemplate
 
@@ -187,7 +192,6 @@ class LLM:
         self.tokenizer = tokenizer
         self.load_s = load_s
         self._owned = owned
-        self._template: ChatTemplate | None = None
 
     # prompts in -------------------------------------------------------------------------------------------------
 
@@ -223,8 +227,21 @@ class LLM:
     # conversations in -------------------------------------------------------------------------------------------
 
     def stream_chat(self, messages: Sequence[Message], **params: Any) -> Generation:
-        """Start the reply to a conversation: messages with `role` and `content`. UnsupportedError without a template."""
+        """Start the reply to a conversation: messages with `role` and `content`. UnsupportedError without a template.
+
+        The reply is its text as the model writes it; :meth:`start_chat` tells content, reasoning and tool calls apart.
+        """
         return self._start(self.tokenize_chat(messages), params)
+
+    def start_chat(self, messages: Sequence[Message], options: ChatOptions | None = None, **params: Any) -> ChatGeneration:
+        """Start the reply to a conversation; iterate the result for deltas of content, reasoning and tool calls.
+
+        RequestError names the field of messages, options or parameters that cannot be used, UnsupportedError what the
+        model does not do, TemplateError what its template refuses.
+        """
+        from tensorsharp.chat import start_chat
+
+        return start_chat(self, messages, options, params)
 
     def chat(self, messages: Sequence[Message], **params: Any) -> Reply:
         """The whole reply to a conversation."""
@@ -238,21 +255,40 @@ class LLM:
 
     @property
     def has_template(self) -> bool:
-        return bool(self.file.metadata.get(TEMPLATE_KEY))
+        """Whether the file has a chat template, or its family has one that fits the file's vocabulary."""
+        return bool(self.file.metadata.get(TEMPLATE_KEY)) or self._fallback is not None
 
-    @property
+    @cached_property
     def template(self) -> ChatTemplate:
-        """The file's chat template. UnsupportedError if it has none."""
-        if self._template is None:
-            from tensorsharp.text.template import load_template
+        """The file's chat template, or its family's. UnsupportedError if there is none."""
+        from tensorsharp.text.template import load_template
 
-            self._template = load_template(self.file) if self.has_template else None
-        if self._template is None:
+        template = load_template(self.file, fallback=self._fallback) if self.has_template else None
+        if template is None:
             raise UnsupportedError(
                 f"{self.file.path} has no chat template ({TEMPLATE_KEY}).",
                 hint="Give the model a plain prompt instead (raw=True, --raw).",
             )
-        return self._template
+        return template
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """How the model writes conversations. UnsupportedError without a template."""
+        from tensorsharp.dialect import Dialect
+
+        return Dialect(self.template, self.tokenizer, self._style)
+
+    @property
+    def _style(self) -> ChatStyle | None:
+        return self.model.chat if isinstance(self.model, HasChatStyle) else None
+
+    @cached_property
+    def _fallback(self) -> str | None:
+        """The family's template, if the vocabulary has the control tokens that it is made of."""
+        style = self._style
+        if style is None or style.template is None:
+            return None
+        return style.template if all(len(self.tokenizer.encode(text, bos=False)) == 1 for text in style.tokens) else None
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         """Ids of a text; see :meth:`tensorsharp.protocols.tokenizer.Tokenizer.encode`."""
@@ -260,7 +296,12 @@ class LLM:
 
     def tokenize_chat(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a rendered conversation, ready for the reply; the beginning-of-text token once."""
-        text = self.template.render(messages, add_generation_prompt=True)
+        from tensorsharp.text.toolcalls import Tools
+
+        return self.tokenize_prompt(self.dialect.prompt(messages, Tools(())).text)
+
+    def tokenize_prompt(self, text: str) -> list[int]:
+        """Ids of a text that a template made, in which the beginning-of-text token may stand already."""
         ids = self.tokenizer.encode(text)
         bos = self.tokenizer.bos
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
@@ -304,12 +345,16 @@ class LLM:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _start(self, ids: list[int], params: Mapping[str, Any]) -> Generation:
+    def submit(self, ids: Sequence[int], params: Mapping[str, Any]) -> tuple[RequestHandle, SamplingParams]:
+        """Hand a prompt to the engine; its tokens come from the handle. params: see the class."""
         options = {name: params[name] for name in REQUEST_OPTIONS if name in params}
         sampling = sampling_params({name: value for name, value in params.items() if name not in options})
         request = GenerationRequest(tuple(ids), sampling, self.tokenizer.end_tokens, **options)
-        text = TextStream(self.tokenizer, sampling.stop)
-        return Generation(self.engine.submit(request), text, logprobs=sampling.logprobs is not None)
+        return self.engine.submit(request), sampling
+
+    def _start(self, ids: list[int], params: Mapping[str, Any]) -> Generation:
+        handle, sampling = self.submit(ids, params)
+        return Generation(handle, TextStream(self.tokenizer, sampling.stop), logprobs=sampling.logprobs is not None)
 
 
 def sampling_params(params: Mapping[str, Any]) -> SamplingParams:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tensorsharp.errors import RequestError
 from tensorsharp.protocols.tokenizer import Tokenizer
@@ -13,43 +13,50 @@ class TextStream:
     """The text of one reply, token by token.
 
     A reply stands in the middle of a text, after its prompt, so a token counts with all its bytes (`bytes_of`): a space at the
-    start of the reply stays, and control tokens give nothing. The pieces joined are the UTF-8 of all bytes, invalid ones
-    as U+FFFD, cut before the stop string that ends first; of those that end together the longest counts. This depends on
-    the text alone, not on how it falls into tokens.
+    start of the reply stays, and control tokens give nothing, but for those in `shown` (token -> its text). The pieces joined
+    are the UTF-8 of all bytes, invalid ones as U+FFFD, cut before the stop string that ends first (:class:`StopStrings`).
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
-        if not all(stop):
-            raise RequestError(
-                "stop has an empty string; expected strings that are not empty.", param="stop", code="invalid_value"
-            )
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), shown: Mapping[int, str] | None = None) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._matchers = [_Matcher(text) for text in sorted(set(stop), key=len, reverse=True)]
-        self._held = ""
-        self._stopped: str | None = None
+        self._stop = StopStrings(stop)
+        self._shown = {token: text.encode() for token, text in (shown or {}).items()}
 
     @property
     def stopped(self) -> str | None:
         """The stop string that ended the text, or None. From then on tokens give no text."""
-        return self._stopped
+        return self._stop.found
 
     def push(self, token: int) -> str:
         """The text that is certain after one more token."""
-        if self._stopped is not None:
-            return ""
-        return self._take(self._decoder.decode(self._tokenizer.bytes_of(token)))
+        shown = self._shown.get(token)
+        return self._stop.push(self._decoder.decode(self._tokenizer.bytes_of(token) if shown is None else shown))
 
     def finish(self) -> str:
         """What was held back, once no token follows; a character that never became whole is U+FFFD."""
-        if self._stopped is not None:
-            return ""
-        shown = self._take(self._decoder.decode(b"", True))
-        rest, self._held = self._held, ""
-        return shown + rest
+        return self._stop.push(self._decoder.decode(b"", True)) + self._stop.release()
 
-    def _take(self, text: str) -> str:
-        """Text that cannot be part of a stop string any more."""
+
+class StopStrings:
+    """Lets a text through up to the stop string that ends first; of those that end together the longest counts.
+
+    What comes through depends on the text alone, not on how it falls into pieces.
+    """
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        if not all(stop):
+            raise RequestError(
+                "stop has an empty string; expected strings that are not empty.", param="stop", code="invalid_value"
+            )
+        self._matchers = [_Matcher(text) for text in sorted(set(stop), key=len, reverse=True)]
+        self._held = ""
+        self.found: str | None = None
+
+    def push(self, text: str) -> str:
+        """The text that cannot be part of a stop string any more; nothing once one was found."""
+        if self.found is not None:
+            return ""
         known = len(self._held)
         self._held += text
         if not self._matchers:
@@ -59,13 +66,20 @@ class TextStream:
             # Longest first, so that the longest of those that end here is found.
             for matcher in self._matchers:
                 if matcher.feed(char):
-                    self._stopped = matcher.text
+                    self.found = matcher.text
                     shown, self._held = self._held[: end - len(matcher.text)], ""
                     return shown
         keep = max(matcher.matched for matcher in self._matchers)
         cut = len(self._held) - keep
         shown, self._held = self._held[:cut], self._held[cut:]
         return shown
+
+    def release(self) -> str:
+        """What was held back; a stop string that has begun is forgotten."""
+        rest, self._held = self._held, ""
+        for matcher in self._matchers:
+            matcher.matched = 0
+        return rest
 
 
 class _Matcher:

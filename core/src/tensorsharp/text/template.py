@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Final, NoReturn
 
-from jinja2 import Template, TemplateSyntaxError
+from jinja2 import Template, TemplateSyntaxError, meta
 
 from tensorsharp.errors import ModelError, TemplateError
 from tensorsharp.protocols.file import ModelFile
@@ -45,6 +46,11 @@ class ChatTemplate:
             self._fail(error.message or "is malformed", error.lineno, error)
         except Exception as error:
             self._fail(_sentence(error), None, error)
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names that the template reads and does not set itself everywhere."""
+        return frozenset(meta.find_undeclared_variables(self._environment.parse(self.source)))
 
     def render(
         self,
@@ -86,13 +92,15 @@ class ChatTemplate:
         raise TemplateError(f"{place}: {text[:MAX_MESSAGE]}{'…' if len(text) > MAX_MESSAGE else ''}") from error
 
 
-def load_template(file: ModelFile, name: str | None = None) -> ChatTemplate | None:
+def load_template(file: ModelFile, name: str | None = None, *, fallback: str | None = None) -> ChatTemplate | None:
     """The chat template of a model file, or None if it has none. name: one of its variants, for example `tool_use`.
+
+    fallback: used if the file has none.
 
     TemplateError if it is malformed; ModelError if the metadata is no text.
     """
     key = TEMPLATE_KEY if name is None else f"{TEMPLATE_KEY}.{name}"
-    source = file.metadata.get(key)
+    source = file.metadata.get(key) or fallback
     if source is None:
         return None
     if not isinstance(source, str):

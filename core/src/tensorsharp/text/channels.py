@@ -1,0 +1,153 @@
+"""From the text of a reply to content, reasoning and tool calls, while the text is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tensorsharp.text.deltas import Delta, Writer
+from tensorsharp.text.reading import Markers, Source, Steps
+from tensorsharp.text.toolcalls import Call, Tools
+
+ReadCalls = Callable[[Source, str, Tools], Steps[list[Call]]]
+"""Reads the calls behind an opening marker: (source, marker, tools) -> calls. UnreadableError if they are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """The texts around reasoning, and around the answer that follows it, if that has its own."""
+
+    open: str
+    close: str
+    answer: tuple[str, str] | None = None
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.open, self.close, *(self.answer or ()))
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """How calls stand in a text. openers: what they begin with. markers: all texts that may be control tokens."""
+
+    openers: tuple[str, ...]
+    markers: tuple[str, ...]
+    read: ReadCalls
+
+
+ReadReply = Callable[[Source, Writer, Tools, bool], Steps[None]]
+"""Reads a whole reply: (source, writer, tools, whether the prompt has opened the reasoning)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFormat:
+    """How a reply is written. markers: texts that have to be seen even where they are control tokens."""
+
+    markers: tuple[str, ...]
+    read: ReadReply
+
+
+def tagged_reply(calls: CallFormat | None, reasoning: Reasoning | None) -> ReplyFormat:
+    """A reply that is text, with reasoning and calls between markers.
+
+    Reasoning may open where nothing was said yet, or behind a call; a call may stand in the reasoning, which goes on behind it
+    until its end. Without tools the markup of calls is text, as nobody expects a call.
+    """
+    markers = (calls.markers if calls else ()) + (reasoning.markers if reasoning else ())
+
+    def read(source: Source, writer: Writer, tools: Tools, thinking: bool) -> Steps[None]:
+        return _Tagged(source, writer, tools, calls if tools else None, reasoning).read(thinking)
+
+    return ReplyFormat(markers, read)
+
+
+class _Tagged:
+    def __init__(
+        self, source: Source, writer: Writer, tools: Tools, calls: CallFormat | None, reasoning: Reasoning | None
+    ) -> None:
+        self.source, self.writer, self.tools, self.calls, self.reasoning = source, writer, tools, calls, reasoning
+        self.openers = calls.openers if calls else ()
+        self.answering = False
+
+    def read(self, thinking: bool) -> Steps[None]:
+        while True:
+            write = self.writer.reasoning if thinking else self.writer.content
+            found = yield from self.source.text(Markers(*self.openers, *self._marks(thinking)), write)
+            if found is None:
+                return
+            if found in self.openers:
+                yield from self._calls(found, write)
+            elif self.reasoning is not None and found in (self.reasoning.open, self.reasoning.close):
+                if self._opens_late(found):
+                    write(found)
+                else:
+                    self.writer.boundary()
+                    thinking = found == self.reasoning.open
+            else:
+                yield from self._answer(found, write)
+
+    def _marks(self, thinking: bool) -> tuple[str, ...]:
+        if self.reasoning is None:
+            return ()
+        if thinking:
+            return (self.reasoning.close,)
+        return (self.reasoning.open, *(self.reasoning.answer or ()))
+
+    def _opens_late(self, found: str) -> bool:
+        assert self.reasoning is not None
+        return found == self.reasoning.open and not self.writer.silent
+
+    def _answer(self, found: str, write: Callable[[str], None]) -> Steps[None]:
+        """Markers around the answer count once each, the opening one before all content."""
+        assert self.reasoning is not None
+        assert self.reasoning.answer is not None
+        opens = found == self.reasoning.answer[0]
+        if opens == self.answering or (opens and not self.writer.silent):
+            write(found)
+        else:
+            self.answering = opens
+            self.writer.boundary()
+        yield from ()
+
+    def _calls(self, opener: str, write: Callable[[str], None]) -> Steps[None]:
+        assert self.calls is not None
+        found = yield from self.source.attempt(deliver(self.calls.read(self.source, opener, self.tools), self.writer))
+        if found is None:
+            write(opener)
+
+
+def deliver(reading: Steps[list[Call]], writer: Writer) -> Steps[bool]:
+    """Read calls and write all of them, or none if one of them is none (UnreadableError)."""
+    calls = yield from reading
+    writer.call_all(calls)
+    return True
+
+
+PLAIN: Final = tagged_reply(None, None)
+
+
+class ReplyParser:
+    """Reads one reply. The deltas joined do not depend on how the text was cut.
+
+    opened: the prompt ends inside the reasoning. salt: see :class:`~tensorsharp.text.deltas.Writer`.
+    """
+
+    def __init__(self, format: ReplyFormat, tools: Tools | None = None, *, opened: bool = False, salt: bytes = b"") -> None:
+        self._source = Source()
+        self._writer = Writer(salt)
+        self._steps = format.read(self._source, self._writer, tools or Tools(()), opened)
+
+    def feed(self, text: str) -> list[Delta]:
+        """The deltas that more text makes certain."""
+        self._source.feed(text)
+        next(self._steps)
+        return self._writer.drain()
+
+    def finish(self) -> list[Delta]:
+        """What was held back, once no text follows."""
+        self._source.closed = True
+        for _ in self._steps:
+            raise AssertionError("a reader waits for text behind the end")
+        self._writer.finish()
+        return self._writer.drain()
