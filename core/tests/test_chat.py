@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 
 import pytest
@@ -129,6 +130,5 @@ def test_a_reply_that_is_cut_says_so(reason: FinishReason) -> None:
 def test_a_failure_comes_after_what_was_given() -> None:
     given: list[Delta] = []
     with pytest.raises(BackendError, match="It broke"):
-        for delta in running("ab <thin", reason="error", error="It broke."):
-            given.append(delta)
+        deque(map(given.append, running("ab <thin", reason="error", error="It broke.")), maxlen=0)
     assert joined(given) == Read("ab <thin")
