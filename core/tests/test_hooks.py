@@ -58,6 +58,7 @@ def test_the_hooks_that_exist() -> None:
         "on_model_unloaded",
         "on_request_end",
         "on_request_start",
+        "on_step",
     )
 
 

@@ -139,6 +139,7 @@ class Settings:
     raw: bool = _setting(False, _switch, "true or false")
     offline: bool = _setting(False, _switch, "true or false")
     no_mmproj: bool = _setting(False, _switch, "true or false")
+    log_format: Literal["text", "json"] = _setting("text", _choice("text", "json"), "text or json")
     disable_plugins: tuple[str, ...] = _setting((), _listed, "names of plugins, as 'tensorsharp plugins' lists them")
 
 

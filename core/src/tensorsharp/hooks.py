@@ -13,6 +13,7 @@ from typing import Any
 
 import pluggy
 
+from tensorsharp.engine.observer import StepEvent
 from tensorsharp.errors import PluginError
 from tensorsharp.registry import Registry
 from tensorsharp.types import Finished, GenerationRequest
@@ -42,6 +43,10 @@ class Specifications:
     @hookspec
     def on_request_end(self, request: GenerationRequest, finished: Finished) -> None:
         """A request ended, for whatever reason; usage and timings are in `finished`."""
+
+    @hookspec
+    def on_step(self, step: StepEvent) -> None:
+        """The engine computed a step, or failed to; the model waits until this returns."""
 
     @hookspec
     def add_routes(self, app: Any) -> None:
@@ -106,11 +111,14 @@ class Hooks:
         return results
 
     def on_request_start(self, request: GenerationRequest) -> None:
-        """Tell every plugin; with `on_request_end` this makes the hooks an observer of an engine."""
+        """Tell every plugin; with the two below this makes the hooks an observer of an engine."""
         self.call("on_request_start", request=request)
 
     def on_request_end(self, request: GenerationRequest, finished: Finished) -> None:
         self.call("on_request_end", request=request, finished=finished)
+
+    def on_step(self, step: StepEvent) -> None:
+        self.call("on_step", step=step)
 
     def _switch_off(self, name: str, why: str, error: Exception) -> None:
         logger.error("hook plugin '%s' is off from now on: %s", name, why, exc_info=error)

@@ -10,14 +10,17 @@ from dataclasses import asdict, fields
 from functools import cached_property
 from operator import attrgetter
 from os import PathLike, fspath
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from tensorsharp.engine.config import BUSY_TOKENS, SAVED_BYTES, STEP_TOKENS, EngineConfig, SchedulerConfig
-from tensorsharp.engine.engine import Engine, EngineStats
+from tensorsharp.engine.engine import Engine
+from tensorsharp.engine.eventlog import EventLog
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sizing import plan_state
+from tensorsharp.engine.stats import EngineStats
 from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import CapacityError, ConfigError, RequestError, UnsupportedError
 from tensorsharp.generation import Generation, Reply
@@ -98,7 +101,8 @@ def load(
             hooks = _hooks(plugins)
             identity = f"{fingerprint.result()} {runs_on.arithmetic_id} {kv_type}"
             config = EngineConfig(context, scheduler, identity=identity)
-            engine = _engine(stack, file, model, runs_on, config, cast("Format", kv_type), hooks)
+            observers: list[Observer] = [EventLog(Path(file.path).name), *([] if hooks is None else [hooks])]
+            engine = _engine(stack, file, model, runs_on, config, cast("Format", kv_type), observers)
             tell("weights", 1.0)
             tell("tokenizer", 0.0)
             ready = tokenizer.result()
@@ -139,7 +143,7 @@ def _engine(
     backend: Backend,
     config: EngineConfig,
     kv_type: Format,
-    observer: Observer | None,
+    observers: Sequence[Observer],
 ) -> Engine:
     """Plan the memory, then load the weights, allocate the state and start the engine; `stack` closes them."""
     names = model.weights()
@@ -160,7 +164,7 @@ def _engine(
         pending.callback(store.free)
         runner = backend.compile(model, weights, store)
         pending.callback(runner.close)
-        engine = Engine(model, runner, store, config, observer)
+        engine = Engine(model, runner, store, config, observers)
         pending.pop_all()  # they are the engine's now
     return stack.enter_context(engine)
 

@@ -18,6 +18,7 @@ def configure(verbosity: int = 0, *, style: Literal["text", "json"] = "text", pr
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         *processors,
     ]

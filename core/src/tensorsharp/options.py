@@ -68,6 +68,7 @@ _SAMPLING = (
     *("repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty"),
 )
 VERBOSE = click.option("-v", "--verbose", count=True, help="Say on stderr what is done, with speeds and facts about the run.")
+LOG_FORMAT = click.option("--log-format", metavar="text|json", help="How the log is written to stderr.  [default: text]")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -128,11 +129,15 @@ def sampling(settings: Settings) -> dict[str, Any]:
     return {"temperature": settings.temp, **{name: getattr(settings, name) for name in _SAMPLING}}
 
 
-def verbosity(ctx: click.Context, verbose: int) -> int:
-    """`-v` before and after the command count together. From 1 on the log is rendered to stderr."""
+def verbosity(ctx: click.Context, verbose: int, settings: Settings, *, alone: bool = False) -> int:
+    """`-v` before and after the command count together. The log is rendered to stderr: warnings always, one line a request
+    from 1 on, one a step from 2 on.
+
+    alone: for a command that shows its one request itself; the log then lags one `-v` behind.
+    """
     total = verbose + ctx.ensure_object(Program).verbosity
-    if total:
+    if total or settings.log_format != "text":
         from tensorsharp.log import configure
 
-        configure(total)
+        configure(max(0, total - alone), style=settings.log_format)
     return total

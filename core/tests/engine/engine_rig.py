@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from engine_bench import MODEL, Runner, runner_and_store, sizes
 
-from tensorsharp.engine.config import EngineConfig, SchedulerConfig
+from tensorsharp.engine.config import SAVED_BYTES, EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
+from tensorsharp.engine.observer import Observer
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.testing.fakes import FakeModel
 
@@ -41,8 +43,10 @@ class Rig:
         chunk: int = 64,
         queue: int | None = None,
         model: FakeModel = MODEL,
+        observers: Sequence[Observer] = (),
+        saved: int = SAVED_BYTES,
         **counts: int,
     ) -> None:
         self.runner, self.store = runner_and_store(sizes(**counts), model)
-        scheduler = SchedulerConfig(self.store.sizes.sequences, queue, step, chunk)
-        self.engine = Engine(model, self.runner, self.store, EngineConfig(context, scheduler))  # type: ignore[arg-type]
+        scheduler = SchedulerConfig(self.store.sizes.sequences, queue, step, chunk, saved_bytes=saved)
+        self.engine = Engine(model, self.runner, self.store, EngineConfig(context, scheduler), observers)  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ def test_eight_at_once_compute_their_prefix_once(shared: int, model: FakeModel) 
     whole = shared // BLOCK * BLOCK
     assert [s.finished.usage.cached for s in sinks] == [0] + [whole] * 7  # type: ignore[union-attr]
     prompts = shared + 10 + 7 * (shared + 10 - whole)
-    assert bench.core.tokens_computed == prompts + 8 * 5
+    assert bench.core.metrics.tokens_computed == prompts + 8 * 5
 
 
 @REUSING

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
 from tensorsharp.engine.batch import Work, build_batch
 from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.metrics import Metrics
+from tensorsharp.engine.observer import Observer, StepEvent
 from tensorsharp.engine.prefix import Prefixes
 from tensorsharp.engine.scheduler import Scheduler
 from tensorsharp.engine.seats import Seats
@@ -23,16 +24,21 @@ class EngineCore:
     """Sequences in, tokens to their sinks. Belongs to one thread. now: a clock in seconds, that of the requests' deadlines."""
 
     def __init__(
-        self, runner: Runner, seats: Seats, config: EngineConfig, *, now: Callable[[], float] = time.perf_counter
+        self,
+        runner: Runner,
+        seats: Seats,
+        config: EngineConfig,
+        *,
+        observers: SequenceOf[Observer] = (),
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.seats = seats
         prefixes = Prefixes(seats.block_tokens, config.identity)
         asked = config.scheduler
         self.scheduler = Scheduler(seats, prefixes, step_tokens=asked.step_tokens, busy_tokens=asked.busy_tokens)
-        self.steps = 0
-        self.tokens_computed = 0
-        self.tokens_generated = 0
-        self.fallbacks: Counter[str] = Counter()
+        self.metrics = Metrics()
+        self._observers = observers
+        self._tried = 0
         self._runner = runner
         self._history = config.history
         self._now = now
@@ -55,23 +61,57 @@ class EngineCore:
         return did
 
     def _step(self) -> bool:
+        began = self._now()
         self._end_asked()
         work = self.scheduler.plan()
         if not work:
             return False
-        now = self._now()
-        for w in work:
-            if w.sequence.clock.started is None:
-                w.sequence.clock.started = now
+        self._begin(work, began)
+        prompt_rows = sum(w.rows for w in work if not w.sequence.replying)
+        generated = self.metrics.tokens_generated
+        entered = self._now()
+        failed: str | None = None
         try:
             result = self._runner.step(build_batch(work, self.seats.tables, self._history))
+            model_s = self._now() - entered
         except Exception as error:  # whatever a backend raises ends these sequences, never the engine
-            self._fail(work, error)
-            return True
-        self.steps += 1
-        self.fallbacks.update(result.fallbacks)
-        self._hand_out(work, result)
+            model_s, failed = self._now() - entered, _sentence("The step", error)
+            self._fail(work, failed)
+        else:
+            self._hand_out(work, result)
+        self._tell(work, prompt_rows, self.metrics.tokens_generated - generated, self._now() - began, model_s, failed)
         return True
+
+    def _begin(self, work: SequenceOf[Work], now: float) -> None:
+        for sequence in (w.sequence for w in work if w.sequence.clock.started is None):
+            sequence.clock.started = now
+            if sequence.collect is None:
+                self.metrics.started(sequence.prompt, sequence.cached or 0)
+
+    def _tell(
+        self, work: SequenceOf[Work], prompt_rows: int, tokens: int, seconds: float, model_s: float, error: str | None
+    ) -> None:
+        self._tried += 1
+        if error is None:
+            self.metrics.step_s.observe(seconds)
+        if not self._observers:
+            return
+        scheduler = self.scheduler
+        event = StepEvent(
+            number=self._tried,
+            rows=sum(w.rows for w in work),
+            prompt_rows=prompt_rows,
+            sequences=len(work),
+            tokens=tokens,
+            seconds=seconds,
+            model_s=model_s,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            preemptions=scheduler.preemptions,
+            error=error,
+        )
+        for observer in self._observers:
+            observer.on_step(event)
 
     def end_all(self, reason: FinishReason, error: str | None = None) -> None:
         """End every sequence now."""
@@ -91,11 +131,12 @@ class EngineCore:
         self._finish(sequence, reason, stop=stop)
         return True
 
-    def _fail(self, work: SequenceOf[Work], error: Exception) -> None:
+    def _fail(self, work: SequenceOf[Work], sentence: str) -> None:
         for w in work:
-            self._finish(w.sequence, "error", error=_sentence("The step", error))
+            self._finish(w.sequence, "error", error=sentence)
 
     def _hand_out(self, work: SequenceOf[Work], result: StepResult) -> None:
+        self.metrics.step(sum(w.rows for w in work), result.fallbacks)
         row = 0
         for w in work:
             sequence = w.sequence
@@ -104,7 +145,7 @@ class EngineCore:
             row += wanted
             first = sequence.computed
             self.scheduler.advance(w)
-            self.tokens_computed += w.rows
+            self.metrics.tokens_computed += w.rows
             if sequence.generated == 0:
                 sequence.prefilled += w.rows
             if self._finish_asked(sequence) or not wanted:
@@ -128,8 +169,11 @@ class EngineCore:
         if choice.token in sequence.ends:
             self._finish(sequence, "stop")
             return
-        sequence.append(choice.token)
-        self.tokens_generated += 1
+        waited = sequence.append(choice.token)
+        if sequence.generated == 1:
+            self.metrics.first_token(sequence.prompt, waited)
+        else:
+            self.metrics.next_token(waited)
         sequence.sink.token(TokenEvent(choice.token, sequence.generated - 1, choice.logprob, choice.top))
         if sequence.generated >= sequence.room:
             self._finish(sequence, "length")
@@ -144,7 +188,10 @@ class EngineCore:
         spoiled: bool = False,
     ) -> None:
         self.scheduler.remove(sequence, spoiled=spoiled)
-        sequence.sink.finish(sequence.finished(reason, error=error, stop=stop))
+        finished = sequence.finished(reason, error=error, stop=stop)
+        if sequence.collect is None:
+            self.metrics.finished(finished, time.perf_counter() - sequence.clock.submitted)
+        sequence.sink.finish(finished)
 
 
 def _sentence(what: str, error: Exception) -> str:

@@ -6,8 +6,8 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -23,6 +23,7 @@ from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence
+from tensorsharp.engine.stats import EngineStats
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, TensorSharpError
 from tensorsharp.protocols.backend import Runner, StateStore
 from tensorsharp.protocols.batch import F32
@@ -33,26 +34,6 @@ __all__ = ["Engine", "EngineConfig", "EngineStats"]
 
 _COLLECTED_ELEMENTS = 1 << 24
 """Most logits (float32 elements) that one step of an evaluation asks for: 64 MiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Counters since the start, and what is in use now. blocks: block group -> (used, total).
-
-    cached: block group -> blocks that nobody uses and a later request may find. tokens_reused: tokens whose state was
-    found instead of computed. fallbacks: op name -> how many times it ran through the reference on the host.
-    """
-
-    running: int
-    waiting: int
-    steps: int
-    tokens_computed: int
-    tokens_generated: int
-    tokens_reused: int
-    preemptions: int
-    blocks: Mapping[int | None, tuple[int, int]] = field(default_factory=dict)
-    cached: Mapping[int | None, int] = field(default_factory=dict)
-    fallbacks: Mapping[str, int] = field(default_factory=dict)
 
 
 class Engine:
@@ -67,7 +48,7 @@ class Engine:
         runner: Runner,
         store: StateStore,
         config: EngineConfig,
-        observer: Observer | None = None,
+        observers: SequenceOf[Observer] = (),
     ) -> None:
         scheduler = config.scheduler
         if store.sizes.sequences != scheduler.parallel:
@@ -77,12 +58,13 @@ class Engine:
         self._vocab = model.vocab_size
         self._runner = runner
         self._store = store
-        self._observer = observer
+        self._observers = tuple(observers)
         savepoints = Savepoints(store, scheduler.saved_bytes) if store.slot_bytes() <= scheduler.saved_bytes else None
         seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints)
-        self._core = EngineCore(runner, seats, config)
+        self._core = EngineCore(runner, seats, config, observers=self._observers)
         self._numbers = itertools.count(1)
         self._open = 0
+        self._refused = 0
         self._draining = False
         self._inbox: list[Sequence] = []
         self._changed = threading.Condition()
@@ -104,7 +86,8 @@ class Engine:
         self.check(request)
         seed = _random_seed() if request.params.seed is None else request.params.seed
         sampler = Sampler(request.params, seed)
-        return self._start(request, sampler, limit=self.limit, rows=self._rows, observer=self._observer)
+        named = request if request.id is not None else replace(request, id=f"request-{next(self._numbers)}")
+        return self._start(named, sampler, limit=self.limit, rows=self._rows, observers=self._observers)
 
     def logits(self, ids: list[int] | tuple[int, ...]) -> F32:
         """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]. Waits for its turn."""
@@ -112,7 +95,7 @@ class Engine:
         check_ids(ids, self._vocab, "ids")
         out = np.empty((len(ids), self._vocab), np.float32)
         rows = max(1, min(self._rows, _COLLECTED_ELEMENTS // self._vocab))
-        request = GenerationRequest(tuple(ids))
+        request = GenerationRequest(tuple(ids), id="logits")
         handle = self._start(request, Sampler(SamplingParams(), 0), limit=len(ids), rows=rows, collect=out)
         try:
             finished = handle.result()
@@ -123,18 +106,35 @@ class Engine:
         return out
 
     def stats(self) -> EngineStats:
+        """What happened so far and what is in use now. From any thread, at any time."""
         core = self._core
+        scheduler, seats, metrics = core.scheduler, core.seats, core.metrics
         return EngineStats(
-            running=len(core.scheduler.running),
-            waiting=len(core.scheduler.waiting) + len(self._inbox),
-            steps=core.steps,
-            tokens_computed=core.tokens_computed,
-            tokens_generated=core.tokens_generated,
-            tokens_reused=core.scheduler.tokens_reused,
-            preemptions=core.scheduler.preemptions,
-            blocks={group: (pool.used, pool.total) for group, pool in core.seats.pools.items()},
-            cached={group: pool.cached for group, pool in core.seats.pools.items()},
-            fallbacks=dict(core.fallbacks),
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting) + len(self._inbox),
+            steps=metrics.steps,
+            tokens_computed=metrics.tokens_computed,
+            tokens_generated=metrics.tokens_generated,
+            tokens_reused=scheduler.tokens_reused,
+            preemptions=scheduler.preemptions,
+            refused=self._refused,
+            blocks={group: (pool.used, pool.total) for group, pool in seats.pools.items()},
+            cached={group: pool.cached for group, pool in seats.pools.items()},
+            fallbacks=dict(metrics.fallbacks),
+            prefix_queried=metrics.queried if seats.reuses else None,
+            prefix_hits=metrics.hits if seats.reuses else None,
+            prompt_tokens=metrics.prompt_tokens,
+            requests=dict(metrics.requests),
+            step_s=metrics.step_s.read(),
+            step_rows=metrics.step_rows.read(),
+            first_token_s=metrics.first_token_s.read(),
+            next_token_s=metrics.next_token_s.read(),
+            request_s=metrics.request_s.read(),
+            queue_s=metrics.queue_s.read(),
+            prefill_s=metrics.prefill_s.read(),
+            decode_s=metrics.decode_s.read(),
+            request_prompt=metrics.request_prompt.read(),
+            request_reply=metrics.request_reply.read(),
         )
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -168,6 +168,7 @@ class Engine:
             if self._draining:
                 raise CapacityError("The engine takes no new requests: it only finishes those that it has.")
             if queue is not None and self._open >= seats + queue:
+                self._refused += 1
                 raise CapacityError(
                     f"{seats} requests run and {queue} wait, which is all that the queue holds.",
                     hint="Try again later, or start the engine with a longer queue.",
@@ -178,11 +179,11 @@ class Engine:
         if self._closed:
             raise TensorSharpError("The engine is closed.", hint="Load the model again.")
 
-    def _leave(self, finished: Finished, request: GenerationRequest, observer: Observer | None) -> None:
+    def _leave(self, finished: Finished, request: GenerationRequest, observers: SequenceOf[Observer]) -> None:
         with self._changed:
             self._open -= 1
             self._changed.notify_all()
-        if observer is not None:
+        for observer in observers:
             observer.on_request_end(request, finished)
 
     def _start(
@@ -193,13 +194,13 @@ class Engine:
         limit: int,
         rows: int,
         collect: F32 | None = None,
-        observer: Observer | None = None,
+        observers: SequenceOf[Observer] = (),
     ) -> RequestHandle:
         self._enter()
-        if observer is not None:
+        for observer in observers:
             observer.on_request_start(request)
-        ended = partial(self._leave, request=request, observer=observer)
-        handle = RequestHandle(request.id or f"request-{next(self._numbers)}", sampler.seed, ended)
+        ended = partial(self._leave, request=request, observers=observers)
+        handle = RequestHandle(request.id or "", sampler.seed, ended)
         sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect)
         with self._changed:
             self._check_open()

@@ -1,14 +1,35 @@
-"""Who is told when a request starts and ends."""
+"""Who is told when a request starts and ends, and of every step."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from tensorsharp.types import Finished, GenerationRequest
 
 
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """One step. number: counted from 1, failed ones included. rows: tokens that were computed, of which `prompt_rows` belong
+    to prompts. sequences: requests in the batch. tokens: that were added to replies. seconds: of the whole step, of which
+    `model_s` in the backend. running, waiting, preemptions: after it, the last since the start. error: why it failed.
+    """
+
+    number: int
+    rows: int
+    prompt_rows: int
+    sequences: int
+    tokens: int
+    seconds: float
+    model_s: float
+    running: int
+    waiting: int
+    preemptions: int
+    error: str | None = None
+
+
 class Observer(Protocol):
-    """Called by the engine; must not raise and must not take long: the model waits."""
+    """Called by the engine; must not raise and must not take long: the model waits. Requests carry their id."""
 
     def on_request_start(self, request: GenerationRequest) -> None:
         """The engine accepted a request. On the caller's thread."""
@@ -16,4 +37,8 @@ class Observer(Protocol):
 
     def on_request_end(self, request: GenerationRequest, finished: Finished) -> None:
         """The request ended, for whatever reason. On the engine's thread."""
+        ...
+
+    def on_step(self, step: StepEvent) -> None:
+        """A step was computed, or failed. On the engine's thread."""
         ...

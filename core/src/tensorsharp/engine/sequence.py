@@ -39,10 +39,14 @@ class Clock:
         self.first: float | None = None
         self.latest: float | None = None
 
-    def token(self) -> None:
-        self.latest = time.perf_counter()
+    def token(self) -> float:
+        """A token was made: the seconds since the one before, or since it was submitted."""
+        now = time.perf_counter()
+        waited = now - (self.submitted if self.latest is None else self.latest)
+        self.latest = now
         if self.first is None:
-            self.first = self.latest
+            self.first = now
+        return waited
 
     def timings(self, prefilled: int, generated: int) -> Timings:
         now = time.perf_counter()
@@ -153,10 +157,11 @@ class Sequence:
             return rows
         return 1 if rows == self.pending else 0
 
-    def append(self, token: int) -> None:
+    def append(self, token: int) -> float:
+        """The reply goes on with `token`: the seconds since the one before, or since the request was submitted."""
         self.ids[self.length] = token
         self.length += 1
-        self.clock.token()
+        return self.clock.token()
 
     def finished(self, reason: FinishReason, *, error: str | None = None, stop: str | None = None) -> Finished:
         return Finished(

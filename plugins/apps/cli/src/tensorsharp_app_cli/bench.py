@@ -69,7 +69,7 @@ def bench(
     if plot is not None:
         check_plot(plot)
     text = None if prompt_file is None else _text(prompt_file)
-    status = Status(always=options.verbosity(ctx, verbose) > 0)
+    status = Status(always=options.verbosity(ctx, verbose, settings) > 0)
     status.say("loading the model")
     try:
         from tensorsharp_app_cli.ladder import HEADER

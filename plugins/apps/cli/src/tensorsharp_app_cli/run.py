@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tensorsharp.config import Settings
     from tensorsharp.llm import LLM
 
-SHARED = (*DEVICE, options.CONTEXT, *options.STEPS, *options.SAMPLING)
+SHARED = (*DEVICE, options.CONTEXT, *options.STEPS, *options.SAMPLING, options.LOG_FORMAT)
 
 
 @click.command()
@@ -47,7 +47,7 @@ def run(ctx: click.Context, /, model: str, prompt: str | None, as_json: bool, ve
         raise ConfigError("--logprobs needs --json, which is where they are printed.")
     settings = options.settle(ctx, given)
     path = model_path(model)
-    status = Status(always=options.verbosity(ctx, verbose) > 0)
+    status = Status(always=options.verbosity(ctx, verbose, settings, alone=True) > 0)
     text = one_shot(prompt, status)
     if text is None and (as_json or not sys.stdout.isatty()):
         raise ConfigError("There is no prompt; expected a text as PROMPT or from a pipe.")
@@ -77,7 +77,7 @@ def chat(ctx: click.Context, /, model: str, verbose: int, **given: Any) -> None:
     from tensorsharp_app_cli.chat import converse
 
     settings = options.settle(ctx, given)
-    status = Status(always=options.verbosity(ctx, verbose) > 0)
+    status = Status(always=options.verbosity(ctx, verbose, settings, alone=True) > 0)
     with loaded(ctx, str(model_path(model)), settings, status) as llm:
         converse(llm, settings, status)
         _report(ctx, llm, verbose)

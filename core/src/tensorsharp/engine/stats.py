@@ -1,0 +1,112 @@
+"""What an engine tells of itself: plain numbers for embedding, and the same as named families for a monitoring system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tensorsharp.engine.metrics import Distribution
+from tensorsharp.types import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters since the start, and what is in use now.
+
+    tokens_reused: tokens whose state was found instead of computed, those of preempted requests included. refused: requests
+    that found the queue full. blocks: block group -> (used, total). cached: block group -> blocks that nobody uses and a
+    later request may find. fallbacks: op name -> how many times it ran through the reference on the host.
+    prefix_queried, prefix_hits: prompt tokens of requests that were started, and those of them that were found; None
+    where this model's state cannot be reused. prompt_tokens: of requests that came to their first token. requests: how many
+    ended, by reason. The rest are distributions, in seconds, rows or tokens; see :class:`~tensorsharp.engine.metrics.Metrics`.
+    """
+
+    running: int
+    waiting: int
+    steps: int
+    tokens_computed: int
+    tokens_generated: int
+    tokens_reused: int
+    preemptions: int
+    refused: int
+    blocks: Mapping[int | None, tuple[int, int]]
+    cached: Mapping[int | None, int]
+    fallbacks: Mapping[str, int]
+    prefix_queried: int | None
+    prefix_hits: int | None
+    prompt_tokens: int
+    requests: Mapping[FinishReason, int]
+    step_s: Distribution
+    step_rows: Distribution
+    first_token_s: Distribution
+    next_token_s: Distribution
+    request_s: Distribution
+    queue_s: Distribution
+    prefill_s: Distribution
+    decode_s: Distribution
+    request_prompt: Distribution
+    request_reply: Distribution
+
+    @property
+    def cache_usage(self) -> float | None:
+        """The used part of the fullest block group, 0 to 1; None for a model without blocks."""
+        return max((used / total for used, total in self.blocks.values() if total), default=None)
+
+
+Samples = Mapping[tuple[str, ...], float | Distribution]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Numbers of one kind. samples: label values -> number or distribution, with one label value for each of `labels`.
+
+    name: without a prefix, as dashboards know it; a counter's without "_total".
+    """
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    help: str
+    samples: Samples = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+
+
+def families(stats: EngineStats) -> Iterator[Family]:
+    """The families that can be counted honestly; the others are absent."""
+    yield Family("num_requests_running", "gauge", "Requests that are being computed.", {(): stats.running})
+    yield Family("num_requests_waiting", "gauge", "Requests that wait.", {(): stats.waiting})
+    if stats.cache_usage is not None:
+        yield Family("kv_cache_usage_perc", "gauge", "Used part of the fullest block group, 0 to 1.", {(): stats.cache_usage})
+    for name, help, value in _counters(stats):
+        yield Family(name, "counter", help, {(): value})
+    reasons: Samples = {(reason,): count for reason, count in stats.requests.items()}
+    yield Family("request_success", "counter", "Requests that ended, by reason.", reasons, ("finished_reason",))
+    fallbacks: Samples = {(op,): count for op, count in stats.fallbacks.items()}
+    yield Family("op_fallbacks", "counter", "Operations that ran through the reference on the host.", fallbacks, ("op",))
+    for name, help, found in _distributions(stats):
+        yield Family(name, "histogram", help, {(): found})
+
+
+def _counters(stats: EngineStats) -> Iterator[tuple[str, str, int]]:
+    yield "prompt_tokens", "Prompt tokens of requests that came to their first token, cached ones included.", stats.prompt_tokens
+    yield "generation_tokens", "Tokens of replies.", stats.tokens_generated
+    yield "num_preemptions", "How often a request was preempted.", stats.preemptions
+    yield "requests_refused", "Requests that found the queue full.", stats.refused
+    yield "engine_steps", "Batches that were computed.", stats.steps
+    yield "computed_tokens", "Tokens that were computed, those of prompts and replies.", stats.tokens_computed
+    if stats.prefix_queried is not None and stats.prefix_hits is not None:
+        yield "prefix_cache_queries", "Prompt tokens that were looked up in the prefix cache.", stats.prefix_queried
+        yield "prefix_cache_hits", "Prompt tokens that were found in the prefix cache.", stats.prefix_hits
+
+
+def _distributions(stats: EngineStats) -> Iterator[tuple[str, str, Distribution]]:
+    yield "time_to_first_token_seconds", "From submission to the first token.", stats.first_token_s
+    yield "inter_token_latency_seconds", "From one token of a request to the next.", stats.next_token_s
+    yield "e2e_request_latency_seconds", "From submission to the end.", stats.request_s
+    yield "request_queue_time_seconds", "From submission to the first row that is computed.", stats.queue_s
+    yield "request_prefill_time_seconds", "From there to the first token.", stats.prefill_s
+    yield "request_decode_time_seconds", "From the first token to the last.", stats.decode_s
+    yield "request_prompt_tokens", "Prompt tokens of a request.", stats.request_prompt
+    yield "request_generation_tokens", "Tokens of a reply.", stats.request_reply
+    yield "step_duration_seconds", "Time that a step takes.", stats.step_s
+    yield "iteration_tokens", "Tokens that a step computes.", stats.step_rows
