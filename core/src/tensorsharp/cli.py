@@ -176,10 +176,10 @@ def config() -> None:
 @click.pass_context
 def show(ctx: click.Context, as_json: bool) -> None:
     """Print every setting, its value and where the value comes from."""
-    from tensorsharp.config import config_file
+    from tensorsharp.config import SECRET, config_file
 
     resolved = ctx.ensure_object(Program).resolved
-    values = asdict(resolved.settings)
+    values = {name: "(hidden)" if value and name in SECRET else value for name, value in asdict(resolved.settings).items()}
     if as_json:
         settings = {name: {"value": value, "source": resolved.sources[name]} for name, value in values.items()}
         _print_json({"file": None if resolved.file is None else str(resolved.file), "settings": settings})

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
@@ -25,8 +26,10 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 _SAMPLING = SamplingParams()
 _SCHEDULER = SchedulerConfig()
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _TOKENS = "a number of tokens, 1 or more"
 SIZE = "a number of bytes, or of K, M, G or T of them, such as 512M"
+DURATION = "a number of seconds, or of s, m or h, such as 5m; below 0 it has no end"
 
 Check = Callable[[object], object]
 """Gives the setting's value for what was written, or raises ValueError or TypeError."""
@@ -102,8 +105,16 @@ def _listed(value: object) -> tuple[str, ...]:
     return _names([part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value)
 
 
-def _setting(default: Any, check: Check, expected: str) -> Any:
-    return field(default=default, metadata={"check": check, "expected": expected})
+def duration(value: object) -> float:
+    """Seconds: a number, or one with s, m or h after it; infinite if it is negative. ValueError if it is neither."""
+    text = value.strip().lower() if isinstance(value, str) else value
+    unit = _SECONDS.get(text[-1:]) if isinstance(text, str) else None
+    seconds = _number(-math.inf, math.inf)(text[:-1] if isinstance(text, str) and unit else text)
+    return math.inf if seconds < 0 else seconds * (unit or 1)  # type: ignore[operator]
+
+
+def _setting(default: Any, check: Check, expected: str, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"check": check, "expected": expected, "secret": secret})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +151,25 @@ class Settings:
     offline: bool = _setting(False, _switch, "true or false")
     no_mmproj: bool = _setting(False, _switch, "true or false")
     log_format: Literal["text", "json"] = _setting("text", _choice("text", "json"), "text or json")
+    host: str = _setting("127.0.0.1", _name, "the name or address to listen on")
+    port: int = _setting(8080, _whole(0, 65535), "a whole number from 0 (any free one) to 65535")
+    api_key: tuple[str, ...] = _setting((), _names, "keys that are not empty", secret=True)
+    api_key_file: str | None = _setting(None, _name, "a file with a key on each line, for its owner alone to read")
+    cors: tuple[str, ...] = _setting((), _names, "origins of web pages, such as https://example.org, or *")
+    models_dir: str | None = _setting(None, _name, "a folder")
+    max_models: int = _setting(1, _whole(1, 64), "a whole number from 1 to 64")
+    keep_alive: float = _setting(300.0, duration, DURATION)
+    timeout: float = _setting(3600.0, duration, DURATION)
+    grace: float = _setting(10.0, duration, DURATION)
+    max_body: int = _setting(32 << 20, size, SIZE)
     disable_plugins: tuple[str, ...] = _setting((), _listed, "names of plugins, as 'tensorsharp plugins' lists them")
 
 
 CHECKS: Mapping[str, Check] = {f.name: f.metadata["check"] for f in fields(Settings)}
 EXPECTED: Mapping[str, str] = {f.name: f.metadata["expected"] for f in fields(Settings)}
 """Name of every setting -> what a value may be, in words."""
+SECRET = frozenset(f.name for f in fields(Settings) if f.metadata["secret"])
+"""Settings that are not to be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +206,20 @@ def flag(name: str) -> str:
 
 
 def resolve(
-    flags: Mapping[str, object] | None = None, *, config: Path | None = None, environ: Mapping[str, str] = os.environ
+    flags: Mapping[str, object] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    defaults: Mapping[str, object] = MappingProxyType({}),
 ) -> Resolved:
-    """Settle every setting. flags: those given by the user; None counts as not given.
+    """Settle every setting. flags: those given by the user; None counts as not given. defaults: a command's own.
 
     config: the TOML file, which then must exist; else the one of TENSORSHARP_CONFIG, else :func:`config_file` if there.
     ConfigError names the file, variable or flag, the key, and what was expected.
     """
     config = config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     path = config or config_file()
-    layers: list[dict[str, tuple[object, str]]] = []
+    layers: list[dict[str, tuple[object, str]]] = [{name: (value, "default") for name, value in defaults.items()}]
     found = config is not None or path.is_file()
     if found:
         layers.append({key: (value, str(path)) for key, value in _read(path).items()})

@@ -216,6 +216,10 @@ class LLM:
         messages = [{"role": "user", "content": prompt}]
         return self.stream_chat(messages if system is None else [{"role": "system", "content": system}, *messages], **params)
 
+    def stream_ids(self, ids: Sequence[int], **params: Any) -> Generation:
+        """Start the continuation of token ids; see :meth:`stream`."""
+        return self._start(list(ids), params)
+
     def generate(self, prompt: str, *, system: str | None = None, raw: bool = False, **params: Any) -> Reply:
         """The whole reply to a prompt; see :meth:`stream`."""
         return self.stream(prompt, system=system, raw=raw, **params).result()

@@ -7,6 +7,7 @@ was written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -93,12 +94,15 @@ def backend_flag(backend: str, option: str, **how: Any) -> Decorator[Any]:
     return click.option(f"--{backend}-{option.replace('_', '-')}", callback=keep, expose_value=False, **how)
 
 
-def settle(ctx: click.Context, given: Mapping[str, Any]) -> Settings:
-    """The settings of this invocation: flags, then environment, then file. ConfigError names what is wrong and where."""
+def settle(ctx: click.Context, given: Mapping[str, Any], defaults: Mapping[str, object] = MappingProxyType({})) -> Settings:
+    """The settings of this invocation: flags, then environment, then file, then the command's own defaults.
+
+    ConfigError names what is wrong and where.
+    """
     from tensorsharp.config import flag, resolve
 
     named = {name: None if value == () else value for name, value in given.items()}
-    settings = resolve(named, config=ctx.ensure_object(Program).config).settings
+    settings = resolve(named, config=ctx.ensure_object(Program).config, defaults=defaults).settings
     for backend, option in ctx.meta.get(_OWN, {}):
         if settings.backend not in (None, backend):
             name = flag(f"{backend}-{option}")

@@ -1,0 +1,33 @@
+"""GET /v1/models: what may be asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.routing import Route
+
+from tensorsharp_app_server.answers import Body, json_body
+from tensorsharp_app_server.api import openai
+from tensorsharp_app_server.catalog import Entry
+from tensorsharp_app_server.endpoint import Call, route
+from tensorsharp_app_server.service import Service
+
+
+def routes(service: Service) -> list[Route]:
+    found = []
+    for prefix in ("/v1", ""):
+        found.append(route(service, f"{prefix}/models", every, openai.DIALECT, methods=("GET",)))
+        found.append(route(service, f"{prefix}/models/{{name:path}}", one, openai.DIALECT, methods=("GET",)))
+    return found
+
+
+async def every(call: Call) -> Body:
+    return json_body({"object": "list", "data": [_model(entry) for entry in call.service.host.catalog.entries()]})
+
+
+async def one(call: Call) -> Body:
+    return json_body(_model(call.service.host.find(call.path["name"])))
+
+
+def _model(entry: Entry) -> dict[str, Any]:
+    return {"id": entry.name, "object": "model", "created": int(entry.modified), "owned_by": "local"}

@@ -1,0 +1,69 @@
+"""The HTTP application: every adapter's routes, and those that hook plugins add."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
+
+from tensorsharp_app_server.api import openai
+from tensorsharp_app_server.endpoint import Endpoint
+from tensorsharp_app_server.errors import RefusedError
+from tensorsharp_app_server.host import ModelHost
+from tensorsharp_app_server.service import Service
+from tensorsharp_app_server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from tensorsharp.hooks import Hooks
+    from tensorsharp_app_server.answers import Body
+    from tensorsharp_app_server.endpoint import Call
+
+ADAPTERS = ("native", "models", "openai_chat")
+"""Modules of `api`; each has `routes(service)`."""
+
+
+def create_app(host: ModelHost, settings: ServerSettings | None = None, hooks: Hooks | None = None) -> Starlette:
+    """An ASGI application over the models of `host`, which the caller starts and closes."""
+    service = Service(host, settings or ServerSettings())
+    routes: list[BaseRoute] = []
+    for name in ADAPTERS:
+        routes += import_module(f"tensorsharp_app_server.api.{name}").routes(service)
+    app = Starlette(routes=routes, middleware=_middleware(service.settings))
+    app.router.redirect_slashes = False
+    app.router.default = _Nowhere(service)
+    if hooks is not None:
+        hooks.call("add_routes", app=app)
+    return app
+
+
+class _Nowhere:
+    """Answers for paths that nobody serves."""
+
+    def __init__(self, service: Service) -> None:
+        self._endpoint = Endpoint(service, openai.DIALECT, _no_such_path)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._endpoint(scope, receive, send)
+
+
+async def _no_such_path(call: Call) -> Body:
+    raise RefusedError(404, "There is nothing at this address.", code="unknown_path", final=True)
+
+
+def _middleware(settings: ServerSettings) -> list[Middleware]:
+    if not settings.origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id"],
+        )
+    ]

@@ -1,0 +1,61 @@
+"""Facts about a reply that dialects report beside it: how fast it was, and what it takes to get the same one again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tensorsharp.generation import Reply
+from tensorsharp_app_server.endpoint import Call
+from tensorsharp_app_server.host import Served
+
+
+def token_hash(ids: Iterable[int]) -> str:
+    """SHA-256 of token ids, each as four bytes, the lowest first; hexadecimal."""
+    return hashlib.sha256(np.fromiter(ids, "<u4").tobytes()).hexdigest()
+
+
+def runtime(served: Served, replies: Iterable[tuple[int, Reply]]) -> dict[str, Any]:
+    """The block `tensorsharp` of an answer: (index, reply) of each choice that it tells of."""
+    return {
+        "bitwise": served.bitwise,
+        "arithmetic_id": served.arithmetic_id,
+        "replies": [{"index": i, "seed": r.seed, "token_ids_sha256": token_hash(r.token_ids)} for i, r in replies],
+    }
+
+
+def timings(reply: Reply) -> dict[str, Any]:
+    """Counts and milliseconds under the names that llama.cpp's server gives them."""
+    t, read, written = reply.timings, reply.timings.prefill_tokens, reply.timings.decode_tokens
+    return {
+        "cache_n": reply.usage.cached,
+        "prompt_n": read,
+        "prompt_ms": t.prefill_s * 1e3,
+        "prompt_per_token_ms": t.prefill_s * 1e3 / read if read else 0.0,
+        "prompt_per_second": t.prefill_tps,
+        "predicted_n": reply.usage.completion,
+        "predicted_ms": t.decode_s * 1e3,
+        "predicted_per_token_ms": t.decode_s * 1e3 / written if written else 0.0,
+        "predicted_per_second": t.decode_tps,
+        "draft_n": t.drafted,
+        "draft_n_accepted": t.accepted,
+    }
+
+
+def tell(call: Call, replies: Iterable[Reply]) -> None:
+    """Put what the log line says of finished replies into it."""
+    done = list(replies)
+    if not done:
+        return
+    call.told |= {
+        "prompt_tokens": sum(r.usage.prompt for r in done),
+        "cached_tokens": sum(r.usage.cached for r in done),
+        "completion_tokens": sum(r.usage.completion for r in done),
+        "finish": ",".join(r.finish_reason for r in done),
+        "queue_s": round(max(r.timings.queue_s for r in done), 4),
+        "prefill_s": round(max(r.timings.prefill_s for r in done), 4),
+        "decode_tps": round(done[0].timings.decode_tps, 2),
+    }

@@ -1,0 +1,100 @@
+"""The fields of a request that choose tokens, in the words of any dialect, checked with the names that the client wrote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tensorsharp.errors import RequestError
+from tensorsharp.llm import sampling_params
+from tensorsharp_app_server.fields import Fields, are_ids, as_whole, invalid
+
+WHOLE = frozenset({"max_tokens", "top_k", "seed", "repeat_last_n"})
+SEEDS = 2**63
+
+SHARED = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "seed": "seed",
+    "repeat_penalty": "repeat_penalty",
+    "repeat_last_n": "repeat_last_n",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+"""Field of SamplingParams -> the name that most dialects give it."""
+
+
+def read_sampling(body: Fields, names: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of SamplingParams from the fields that `names` maps them to; absent ones are left to the engine's defaults.
+
+    Also `stop`, `logit_bias`, `stop_token_ids` and `ignore_eos`, which are called so everywhere. RequestError names the field.
+    """
+    params: dict[str, Any] = {}
+    for ours, theirs in names.items():
+        value = body.number(theirs)
+        if value is not None and ours in WHOLE:
+            value = as_whole(value)
+            if value is None:
+                raise body.refuse(theirs, "a whole number")
+        if value is not None:
+            params[ours] = value
+    if (stop := body.strings("stop")) is not None:
+        params["stop"] = stop
+    if "stop_token_ids" in body:
+        params["stop_token_ids"] = _ids(body, "stop_token_ids")
+    if "ignore_eos" in body:
+        params["ignore_eos"] = body.flag("ignore_eos")
+    if (bias := body.object("logit_bias")) is not None:
+        params["logit_bias"] = _bias(bias)
+    check_sampling(body, params, names)
+    return params
+
+
+def check_sampling(body: Fields, params: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """RequestError, in the client's words, for a value that cannot be used."""
+    try:
+        sampling_params(params)
+    except RequestError as error:
+        raise renamed(error, {ours: body.name(theirs) for ours, theirs in names.items()}) from error
+
+
+def renamed(error: RequestError, names: Mapping[str, str]) -> RequestError:
+    """The same error with the field's name as the client knows it, where they differ."""
+    ours = error.param or ""
+    theirs = names.get(ours, ours)
+    message = str(error)
+    if message.startswith((f"{ours} ", f"{ours}[")):
+        message = theirs + message[len(ours) :]
+    return type(error)(message, param=theirs or None, code=error.code, hint=error.hint)
+
+
+def seeds(params: Mapping[str, Any], count: int) -> list[int]:
+    """The seed of every choice: the request's, or a random one, and those that follow it."""
+    first = params.get("seed")
+    if first is None:
+        first = int.from_bytes(os.urandom(8), "little") >> 1
+    return [(first + i) % SEEDS for i in range(count)]
+
+
+def _ids(body: Fields, field: str) -> tuple[int, ...]:
+    value = body.data[field]
+    if value == []:
+        return ()
+    if not are_ids(value):
+        raise body.refuse(field, "a list of token ids")
+    return tuple(value)
+
+
+def _bias(bias: Fields) -> dict[int, float]:
+    """JSON's keys are strings."""
+    found: dict[int, float] = {}
+    for key in bias.data:
+        value = bias.number(key)
+        if not key.isdecimal() or not key.isascii():
+            raise invalid("logit_bias", f"logit_bias has the key '{key[:40]}'; expected token ids.")
+        if value is not None:
+            found[int(key)] = value
+    return found

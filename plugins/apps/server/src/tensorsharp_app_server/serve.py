@@ -1,0 +1,109 @@
+"""`tensorsharp serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tensorsharp import options
+from tensorsharp.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from tensorsharp.config import Settings
+    from tensorsharp_app_server.catalog import Catalog
+    from tensorsharp_app_server.settings import ServerSettings
+
+DEFAULTS = {"parallel": 4, "queue": 128}
+"""A server is for several clients, and does not let an endless number of them wait."""
+SERVING = (
+    click.option("--host", metavar="NAME", help="Listen on this name or address.  [default: 127.0.0.1]"),
+    click.option("--port", metavar="N", help="Listen on this port; 0 takes a free one.  [default: 8080]"),
+    click.option("--api-key", metavar="KEY", multiple=True, help="Ask for this key; may be repeated.  [default: none]"),
+    click.option("--api-key-file", metavar="FILE", help="Ask for one of the keys in this file, one a line."),
+    click.option("--cors", metavar="ORIGIN", multiple=True, help="Let pages of this origin use the server; * for all."),
+    click.option("--models-dir", metavar="FOLDER", help="Serve the .gguf files in this folder, loaded when asked for."),
+    click.option("--max-models", metavar="N", help="Most models in memory at a time.  [default: 1]"),
+    click.option("--keep-alive", metavar="TIME", help="How long an unused model stays in memory.  [default: 5m]"),
+    click.option("--timeout", metavar="TIME", help="The longest that a request may take.  [default: 1h]"),
+    click.option("--grace", metavar="TIME", help="How long running requests may go on at the end.  [default: 10s]"),
+    click.option("--max-body", metavar="SIZE", help="The largest body of a request.  [default: 32M]"),
+)
+
+
+@click.command()
+@click.argument("model", required=False)
+@options.flags(*SERVING, *options.DEVICE, options.CONTEXT, *options.STEPS, *options.SHARING)
+@options.VERBOSE
+@click.pass_context
+def serve(ctx: click.Context, /, model: str | None, verbose: int, **given: Any) -> None:
+    """Serve the model in the file MODEL, or the models of a folder, over HTTP.
+
+    With MODEL that model is loaded at once and stays in memory. Without it, models are loaded when a request names them,
+    and closed when nobody has used them for a while.
+    """
+    settings = options.settle(ctx, given, DEFAULTS)
+    options.verbosity(ctx, verbose)
+    catalog = _catalog(model, settings)
+    asyncio.run(_serve(ctx, settings, catalog, at_once=model is not None))
+
+
+async def _serve(ctx: click.Context, settings: Settings, catalog: Catalog, *, at_once: bool) -> None:
+    from tensorsharp.llm import load
+    from tensorsharp_app_server.app import create_app
+    from tensorsharp_app_server.host import ModelHost
+    from tensorsharp_app_server.program import Program, listen, run_program, url
+
+    how = options.loading(ctx, settings)
+    host = ModelHost(
+        catalog,
+        lambda path: load(path, **how),
+        keep_alive_s=math.inf if at_once else settings.keep_alive,
+        room=settings.max_models,
+    )
+    app = create_app(host, server_settings(settings), _hooks(how["registry"]))
+    listening = listen(settings.host, settings.port)
+
+    async def start() -> None:
+        if at_once:
+            await host.start()
+        click.echo(f"Serving {', '.join(entry.name for entry in catalog.entries()[:5]) or 'no model yet'} at {url(listening)}")
+
+    await run_program(Program(app, grace_s=settings.grace), listening, start, host.close)
+
+
+def server_settings(settings: Settings) -> ServerSettings:
+    """The part of the settings that the application looks at; reads the file of keys."""
+    from tensorsharp_app_server.security import read_keys
+    from tensorsharp_app_server.settings import ServerSettings
+
+    file = settings.api_key_file
+    return ServerSettings(
+        host=settings.host,
+        api_keys=(*settings.api_key, *(read_keys(Path(file).expanduser()) if file else ())),
+        origins=settings.cors,
+        max_body=settings.max_body,
+        timeout_s=None if math.isinf(settings.timeout) else settings.timeout,
+    )
+
+
+def _catalog(model: str | None, settings: Settings) -> Catalog:
+    from tensorsharp_app_server.catalog import Folder, OneFile
+
+    if model is not None:
+        path = Path(model).expanduser()
+        if not path.is_file():
+            raise ModelError(f"{path} is no file; expected the path of a .gguf file.")
+        return OneFile(path)
+    if settings.models_dir is None:
+        raise ConfigError("There is no model to serve; expected MODEL or --models-dir.")
+    return Folder(Path(settings.models_dir).expanduser())
+
+
+def _hooks(registry: Any) -> Any:
+    from tensorsharp.hooks import Hooks
+
+    return Hooks(registry)

@@ -1,0 +1,79 @@
+"""Servers for tests, each in a thread of this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # pytest imports test files without their folder
+
+if TYPE_CHECKING:
+    from harness import Served
+    from stage import Director
+
+    from tensorsharp_app_server.catalog import Catalog
+
+
+Serve = Callable[..., "Served"]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from stage import write_model
+
+    folder = tmp_path_factory.mktemp("models")
+    write_model(folder / "staged.gguf")
+    write_model(folder / "second.gguf", template=None)
+    return folder
+
+
+@contextmanager
+def _serving(models: Path, director: Director) -> Iterator[Serve]:
+    from harness import Served
+
+    from tensorsharp_app_server.catalog import Folder
+    from tensorsharp_app_server.settings import ServerSettings
+
+    with ExitStack() as stack:
+
+        def start(catalog: Catalog | None = None, **how: Any) -> Served:
+            fields = {name: how.pop(name) for name in list(how) if name in ServerSettings.__slots__}
+            served = Served(director, catalog or Folder(models), ServerSettings(**fields), **how)
+            stack.callback(served.close)
+            return served
+
+        yield start
+
+
+@pytest.fixture
+def director() -> Director:
+    from stage import Director
+
+    return Director()
+
+
+@pytest.fixture
+def serve(models: Path, director: Director) -> Iterator[Serve]:
+    """Starts servers over both models that end with the test; keywords go to the settings, those of a ModelHost to it."""
+    with _serving(models, director) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def shared(models: Path) -> Iterator[Served]:
+    from stage import Director
+
+    with _serving(models, Director()) as start:
+        yield start()
+
+
+@pytest.fixture
+def server(shared: Served) -> Served:
+    """One server for many tests; its model is loaded and has no part to play yet."""
+    shared.director.reset()
+    return shared

@@ -1,0 +1,73 @@
+"""A server in a thread of this process, over a model whose behaviour a test directs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import httpx
+import openai
+from stage import Director
+
+from tensorsharp_app_server.app import create_app
+from tensorsharp_app_server.catalog import Catalog
+from tensorsharp_app_server.host import ModelHost
+from tensorsharp_app_server.program import Program, listen, run_program, url
+from tensorsharp_app_server.settings import ServerSettings
+
+
+class Served:
+    """A running server. http: a client of it. llm: the model's library side, once it is loaded."""
+
+    def __init__(self, director: Director, catalog: Catalog, settings: ServerSettings, **how: Any) -> None:
+        self.director = director
+        self.url = ""
+        self.host: ModelHost | None = None
+        self._how = how
+        self._catalog = catalog
+        self._settings = settings
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
+        self._thread.start()
+        assert self._ready.wait(20)
+        self.http = httpx.Client(base_url=self.url, timeout=20)
+        self.openai = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+
+    async def _main(self) -> None:
+        loading = {"parallel": 4, "queue": 8} | self._how.pop("loading", {})
+        at_once = self._how.pop("at_once", False)
+        grace = self._how.pop("grace_s", 1)
+        self.host = ModelHost(self._catalog, lambda path: self.director.open(path, **loading), **self._how)
+        self.program = Program(create_app(self.host, self._settings), grace_s=grace)
+        listening = listen("127.0.0.1", 0)
+        self.url = url(listening)
+        self.loop = asyncio.get_running_loop()
+
+        async def start() -> None:
+            if at_once:
+                self.loop.call_later(0.05, self._ready.set)
+                await self.host.start()
+            self._ready.set()
+
+        await run_program(self.program, listening, start, self.host.close)
+
+    @property
+    def llm(self) -> Any:
+        assert self.host is not None
+        return self.host.loaded[0].served.llm
+
+    def post(self, path: str, **body: Any) -> Any:
+        """The JSON of an answer with status 200."""
+        answer = self.http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def close(self) -> None:
+        self.director.pace.set()
+        self.director.load_gate.set()
+        self.http.close()
+        self.openai.close()
+        self.program.should_exit = True
+        self._thread.join(20)
+        assert not self._thread.is_alive()
