@@ -39,6 +39,17 @@ def test_startup() -> None:
     assert found["over_ms"].keys() == found["targets_ms"].keys()
 
 
+def test_sampling(tmp_path: Path) -> None:
+    model = write_tiny(tmp_path / "tiny.gguf", tiny("llama", tokenizer="bytes"))
+    found = run("sampling.py", str(model), "--streams=3", "--steps=2", "--rounds=1", "--prompt=5")
+    assert found["streams"] == 3
+    assert found["vocabulary"] > 256
+    assert found["step_ms"] > 0
+    assert all(way["ms"] / found["step_ms"] == pytest.approx(way["part"]) for way in found["ways"])
+    aims = {way["name"]: way["most"] for way in found["ways"] if way["most"] is not None}
+    assert aims == {"greedy": 0.1, "temperature 0.8, top-k 40, top-p 0.95": 0.1, "temperature 1": 0.5}
+
+
 @pytest.mark.oracle
 def test_a_comparison_on_a_tiny_model(tmp_path: Path) -> None:
     if find_library() is None:

@@ -5,6 +5,7 @@ import pytest
 from engine_bench import FULL, MODEL, SLIDING, Bench, alone, expected_logits, prompt, request, sizes
 
 from tensorsharp.engine.sampler import Sampler
+from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import GenerationRequest
 
@@ -41,6 +42,33 @@ def test_a_batch_changes_nothing() -> None:
     bench.drain()
     assert max(b.sequences for b in bench.runner.batches) == 5
     assert [s.tokens for s in sinks] == [alone(r).tokens for r in asked]
+
+
+def test_each_row_is_sampled_by_its_own_rules_and_a_bad_one_ends_alone() -> None:
+    rules: list[dict[str, object]] = [
+        {"temperature": 0.0, "logprobs": 3},
+        {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
+        {"temperature": 0.8, "top_k": 5, "logprobs": 0, "repeat_penalty": 1.3},
+        {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "logprobs": 2, "logit_bias": {3: 5.0, 7: -9.0}},
+        {"temperature": 1.5, "top_k": 0, "top_p": 0.9, "frequency_penalty": 0.7, "presence_penalty": 0.2},
+        {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.1, "repeat_last_n": -1, "repeat_penalty": 1.1},
+    ]
+    asked = [request(prompt(20, i), max_tokens=12, seed=i, **given) for i, given in enumerate(rules)]
+    bench = Bench(sizes(sequences=8), step=256)
+    sinks = [bench.add(r) for r in asked]
+    bad = bench.add(request(prompt(20, 9), max_tokens=12, temperature=1.0))
+
+    def poison(batch: Batch, logits: F32) -> None:
+        logits[batch.seq[batch.wanted] == len(asked)] = np.nan
+
+    bench.step()
+    bench.runner.poison = poison
+    bench.step()
+    bench.runner.poison = lambda batch, logits: None
+    bench.drain()
+    assert bad.finished is not None
+    assert bad.finished.reason == "error"
+    assert [s.events for s in sinks] == [alone(r).events for r in asked]
 
 
 def test_tiny_pools_preempt_and_drain() -> None:

@@ -64,17 +64,38 @@ def test_rough_draws_are_near_enough() -> None:
     assert np.abs(rough_gumbel(u) - exact).max() < ROUGHNESS / 1000
 
 
-def naive(row: F32, seed: int, position: int, *, temperature: float, top_k: int, top_p: float, min_p: float) -> int:
+def adjusted(row: F32, history: list[int], params: SamplingParams) -> list[float]:
+    """The values after penalties and bias, one after the other."""
+    values = row.astype(np.float64).tolist()
+    recent = history if params.repeat_last_n < 0 else history[-params.repeat_last_n :]
+    for token in set(recent):
+        values[token] = values[token] / params.repeat_penalty if values[token] > 0 else values[token] * params.repeat_penalty
+        values[token] -= recent.count(token) * params.frequency_penalty
+        values[token] -= params.presence_penalty
+    for token, added in params.logit_bias.items():
+        values[token] += added
+    return values
+
+
+def naive(values: list[float], seed: int, position: int, params: SamplingParams) -> int:
     """The rule as it is written, one candidate after the other."""
-    order = sorted(range(len(row)), key=lambda i: (-float(row[i]), i))
-    kept = [(float(row[i]) / max(temperature, 1e-6), i) for i in order][: top_k or None]
+    order = sorted(range(len(values)), key=lambda i: (-values[i], i))
+    if params.temperature == 0.0:
+        return order[0]
+    kept = [(values[i] / max(params.temperature, 1e-6), i) for i in order][: params.top_k or None]
     weights = exactmath.exp(np.array([v - kept[0][0] for v, _ in kept])).tolist()
     cumulative = list(itertools.accumulate(weights))
-    kept = kept[: sum(c < top_p * cumulative[-1] for c in cumulative) + 1] if top_p < 1 else kept
-    if min_p > 0:
-        kept = [(v, i) for v, i in kept if v >= kept[0][0] + exactmath.log(min_p)]
+    kept = kept[: sum(c < params.top_p * cumulative[-1] for c in cumulative) + 1] if params.top_p < 1 else kept
+    if params.min_p > 0:
+        kept = [(v, i) for v, i in kept if v >= kept[0][0] + exactmath.log(params.min_p)]
     scores = [(v + gumbel(float(uniforms(seed, position, np.array([i]))[0])), v, -i) for v, i in kept]
     return -max(scores)[2]
+
+
+def plain_logprobs(row: F32) -> list[float]:
+    raised = row.astype(np.float64) - float(row.max())
+    lowered = exactmath.log(exactmath.total(exactmath.exp(raised)))
+    return (raised - lowered).astype(np.float32).tolist()
 
 
 @settings(max_examples=200, deadline=None)
@@ -91,8 +112,52 @@ def test_shortcuts_give_the_token_of_the_rule(
     size: int, seed: int, levels: int | None, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
     row = logits(size, seed % 1000, levels=levels)
-    want = naive(row, seed, 9, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    assert choose(row, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p) == want
+    params = SamplingParams(seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    assert Sampler(params, seed).choose(row, NONE, 9).token == naive(row.tolist(), seed, 9, params)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    shape=st.sampled_from([(300, None), (300, 3), (1500, None), (1500, 30)]),
+    seed=st.integers(0, 10**6),
+    history=st.lists(st.integers(0, 299), max_size=90),
+    bias=st.dictionaries(st.integers(0, 299), st.floats(-8, 8), max_size=8),
+    penalties=st.sampled_from([(1.0, 0.0, 0.0), (1.3, 0.1, 0.0), (0.8, -0.5, 0.7)]),
+    last=st.sampled_from([64, 5, -1]),
+    filters=st.sampled_from([(0, 1.0, 0.0), (0, 1.0, 0.05), (0, 0.9, 0.0), (3, 1.0, 0.0), (40, 0.95, 0.05)]),
+    temperature=st.sampled_from([0.0, 0.8, 1.5]),
+    allowed=st.sampled_from([None, 0.5, 0.01]),
+)
+def test_adjusted_and_masked_rows_follow_the_rule(
+    shape: tuple[int, int | None],
+    seed: int,
+    history: list[int],
+    bias: dict[int, float],
+    penalties: tuple[float, float, float],
+    last: int,
+    filters: tuple[int, float, float],
+    temperature: float,
+    allowed: float | None,
+) -> None:
+    row = logits(shape[0], seed, levels=shape[1])
+    mask = None if allowed is None else np.random.default_rng(seed).random(len(row)) < allowed
+    (repeat, frequency, presence), (top_k, top_p, min_p) = penalties, filters
+    params = SamplingParams(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repeat_penalty=repeat, frequency_penalty=frequency,
+        presence_penalty=presence, repeat_last_n=last, logit_bias=bias, logprobs=3,
+    )  # fmt: skip
+    visible = row if mask is None else np.where(mask, row, np.float32(-np.inf))
+    values, sampler = adjusted(visible, history, params), Sampler(params, seed)
+    if max(values) == -math.inf:
+        with pytest.raises(BackendError):
+            sampler.choose(row, np.array(history, np.int32), 5, mask)
+        return
+    choice = sampler.choose(row, np.array(history, np.int32), 5, mask)
+    assert choice.token == naive(values, seed, 5, params)
+    logprobs = plain_logprobs(row)
+    assert choice.logprob == logprobs[choice.token]
+    likeliest = sorted(range(len(row)), key=lambda i: (-float(row[i]), i))[:3]
+    assert [(t.token, t.logprob) for t in choice.top] == [(i, logprobs[i]) for i in likeliest]
 
 
 @pytest.mark.parametrize(("size", "k"), [(50_000, 40), (50_000, 1), (3_000, 40), (50_000, 3_000), (10, 10), (7, 20)])
@@ -138,35 +203,6 @@ def test_penalties_in_their_order() -> None:
     assert choose(row, [0] + [3] * 80, temperature=0, presence_penalty=0.2, repeat_last_n=-1) == 2
     # a negative logit is multiplied, so it sinks: -4 * 2 = -8 loses to the bias of -7.5 on another
     assert choose(np.array([-4.0, 0.0], np.float32), [0], temperature=0, repeat_penalty=2.0, logit_bias={1: -7.5}) == 1
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    history=st.lists(st.integers(0, 299), max_size=90),
-    bias=st.dictionaries(st.integers(0, 299), st.floats(-8, 8), max_size=8),
-    top_k=st.sampled_from([0, 1, 3, 40]),
-    temperature=st.sampled_from([0.0, 0.8]),
-)
-def test_penalised_rows_match_a_whole_adjusted_row(
-    seed: int, history: list[int], bias: dict[int, float], top_k: int, temperature: float
-) -> None:
-    row = logits(300, seed)
-    params = SamplingParams(
-        temperature=temperature, top_k=top_k, top_p=1.0, min_p=0.0, repeat_penalty=1.3, frequency_penalty=0.1, logit_bias=bias
-    )
-    values = row.astype(np.float64)
-    for token in set(history[-64:]):
-        values[token] = values[token] / 1.3 if values[token] > 0 else values[token] * 1.3
-        values[token] -= history[-64:].count(token) * 0.1
-    for token, added in bias.items():
-        values[token] += added
-    order = sorted(range(300), key=lambda i: (-values[i], i))[: top_k or None]
-    if temperature == 0.0:
-        want = order[0]
-    else:
-        want = draw(np.array(order), values[order] / 0.8, seed, 5)
-    assert Sampler(params, seed).choose(row, np.array(history, np.int32), 5).token == want
 
 
 def test_a_mask_excludes_tokens_and_leaves_log_probabilities_alone() -> None:

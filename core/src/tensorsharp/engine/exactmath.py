@@ -12,6 +12,7 @@ from math import factorial, frexp
 import numpy as np
 import numpy.typing as npt
 
+F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 _LOG2_E = float.fromhex("0x1.71547652b82fep+0")
@@ -21,7 +22,7 @@ _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _SQRT_HALF = float.fromhex("0x1.6a09e667f3bcdp-1")
 _EXP_TERMS = [1.0 / factorial(n) for n in range(13, 1, -1)]
 _LOG_TERMS = [2.0 / (2 * n + 1) for n in range(11, 0, -1)]
-_IN_CACHE = 4096
+_IN_CACHE = 16384
 """Elements worked on at a time, so that intermediate arrays stay near the core."""
 EXP_LOWEST = -708.0
 """Below this `exp` gives exactly 0."""
@@ -40,17 +41,39 @@ def exp(x: F64) -> F64:
 def _exp(x: F64) -> F64:
     low = x < EXP_LOWEST
     x = np.where(low, 0.0, x)
-    k = np.floor(x * _LOG2_E + 0.5)
-    high = x - k * _LN2_HIGH
+    k = x * _LOG2_E
+    k += 0.5
+    np.floor(k, out=k)
+    high = np.subtract(x, k * _LN2_HIGH, out=x)
     low_part = k * _LN2_LOW
     r = high - low_part
-    lost = (high - r) - low_part
-    series = np.full_like(r, _EXP_TERMS[0])
-    for term in _EXP_TERMS[1:]:
-        series = series * r + term
-    mantissa = 1.0 + (r + (r * r * series + lost))
-    scale = ((k.astype(np.int64) + 1023) << 52).view(np.float64)
-    return np.where(low, 0.0, mantissa * scale)
+    high -= r
+    lost = np.subtract(high, low_part, out=high)
+    series = r * _EXP_TERMS[0]
+    series += _EXP_TERMS[1]
+    for term in _EXP_TERMS[2:]:
+        series *= r
+        series += term
+    series *= np.multiply(r, r, out=low_part)
+    series += lost
+    series += r
+    series += 1.0
+    scale = k.astype(np.int64)
+    scale += 1023
+    scale <<= 52
+    series *= scale.view(np.float64)
+    series[low] = 0.0
+    return series
+
+
+def exp_total(x: F32, shift: float) -> float:
+    """total(exp(x - shift)) of float32 values, which are not NaN and at most `shift`, without an array of them all."""
+    sum_before = 0.0
+    for i in range(0, len(x), _IN_CACHE):
+        terms = _exp(np.subtract(x[i : i + _IN_CACHE], shift, dtype=np.float64))
+        terms[0] += sum_before
+        sum_before = total(terms)
+    return sum_before
 
 
 def log(x: float) -> float:

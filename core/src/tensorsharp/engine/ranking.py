@@ -11,6 +11,7 @@ from tensorsharp.protocols.batch import F32
 Ids = npt.NDArray[np.int64]
 
 _NARROWEST = 16
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 def descending(values: F64 | F32) -> Ids:
@@ -27,13 +28,28 @@ def at_least_kth(row: F32, k: int) -> Ids:
         return np.arange(len(row))
     width = len(row) // (8 * k)
     if width < _NARROWEST:
-        bound = np.partition(row, len(row) - k)[len(row) - k]
-    else:
-        pieces = len(row) // width
-        maxima = row[: pieces * width].reshape(pieces, width).max(axis=1)
-        bound = np.partition(maxima, pieces - k)[pieces - k]
+        return _not_below(row, np.partition(row, len(row) - k)[len(row) - k])
+    whole = len(row) // width * width
+    pieces = row[:whole].reshape(-1, width)
+    maxima = pieces.max(axis=1)
+    bound = np.partition(maxima, len(maxima) - k)[len(maxima) - k]
+    high = _not_below(maxima, bound)
+    piece, place = np.divmod(_not_below(pieces[high].ravel(), bound), width)
+    return np.concatenate([high[piece] * width + place, whole + _not_below(row[whole:], bound)])
+
+
+def _not_below(row: F32, bound: np.float32) -> Ids:
     found: Ids = (row >= bound).nonzero()[0]
     return found
+
+
+def at_least(row: F32, best: float, below: float) -> Ids:
+    """Ascending indices that include every finite value of at least `best` + `below`, and few others.
+
+    A 2^-20 of both lies above what rounding this bound, and the caller's values, can make up.
+    """
+    bound = best + below - 2.0**-20 * (abs(best) + abs(below))
+    return _not_below(row, np.float32(max(bound, _LOWEST)))
 
 
 def largest(row: F32, k: int) -> Ids:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tensorsharp.engine.exactmath import F64, exp, log, running_sum, total
-from tensorsharp.engine.keyed import ROUGHNESS, gumbel, rough_gumbel, uniforms
+from tensorsharp.engine.draw import draw, draw_row
+from tensorsharp.engine.exactmath import F64, exp, exp_total, log, running_sum
 from tensorsharp.engine.penalties import Adjustment
-from tensorsharp.engine.ranking import at_least_kth, descending, largest
+from tensorsharp.engine.ranking import at_least, at_least_kth, descending, largest
 from tensorsharp.errors import BackendError
 from tensorsharp.protocols.batch import F32, I32
 from tensorsharp.types import SamplingParams, TokenLogprob
@@ -25,8 +25,7 @@ Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _COLDEST = 1e-6
-_ROUNDING = 2.0**-48
-"""Far above the relative rounding of one sum."""
+_NOBODY, _NOTHING = np.zeros(0, np.int64), np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +66,46 @@ class Sampler:
         return Choice(token, *log_probabilities(row, token, self._params.logprobs))
 
     def _greedy(self, row: F32, history: I32, position: int) -> int:
-        touched, adjusted = self._adjustment.apply(row, history)
-        rest = row.copy()
-        rest[touched] = -np.inf
+        rest, touched, adjusted = self._adjusted(row, history)
         best = int(rest.argmax())
         ids = np.append(touched, best)
         values = np.append(adjusted, np.float64(rest[best]))
-        _require_choice(values, position)
+        _require_choice(float(values.max()), position)
         return int(ids[values == values.max()].min())
 
     def _draw(self, row: F32, history: I32, position: int) -> int:
-        ids, values = self._candidates(row, history, position)
-        values = values / max(self._params.temperature, _COLDEST)
-        ids, values = self._filter(ids, values)
+        params = self._params
+        temperature = max(params.temperature, _COLDEST)
+        rest, touched, adjusted = self._adjusted(row, history)
+        best = max(float(rest.max()), float(adjusted.max(initial=-np.inf)))
+        _require_choice(best, position)
+        if params.top_k == 0 and params.top_p == 1.0 and params.min_p == 0.0:
+            return draw_row(rest, temperature, touched, adjusted / temperature, self.seed, position)
+        ids = self._candidates(rest, best, temperature)
+        values = rest[ids].astype(np.float64)
+        if len(touched):
+            ids = np.union1d(ids, touched)
+            values = rest[ids].astype(np.float64)
+            values[np.searchsorted(ids, touched)] = adjusted
+        ids, values = self._filter(ids, values / temperature)
         return draw(ids, values, self.seed, position)
 
-    def _candidates(self, row: F32, history: I32, position: int) -> tuple[Ids, F64]:
-        """Every token that top-k may keep, ids ascending, and their values before temperature."""
-        k = self._params.top_k or len(row)
+    def _candidates(self, row: F32, best: float, temperature: float) -> Ids:
+        """Every token of the row that the filters may keep, ascending. best: the largest value, of other tokens too."""
+        if self._params.top_k:
+            return at_least_kth(row, self._params.top_k)
+        if self._params.top_p < 1.0:
+            return np.arange(len(row))
+        return at_least(row, best, temperature * self._min_p)
+
+    def _adjusted(self, row: F32, history: I32) -> tuple[F32, Ids, F64]:
+        """The row with -inf for the tokens that penalties and bias touch; these, ascending; and their new values."""
         if not self._adjustment.active:
-            ids = at_least_kth(row, k)
-            values = row[ids].astype(np.float64)
-        else:
-            touched, adjusted = self._adjustment.apply(row, history)
-            rest = row.copy()
-            rest[touched] = -np.inf
-            ids = np.union1d(at_least_kth(rest, k), touched)
-            values = row[ids].astype(np.float64)
-            values[np.searchsorted(ids, touched)] = adjusted
-        _require_choice(values, position)
-        return ids, values
+            return row, _NOBODY, _NOTHING
+        touched, adjusted = self._adjustment.apply(row, history)
+        rest = row.copy()
+        rest[touched] = -np.inf
+        return rest, touched, adjusted
 
     def _filter(self, ids: Ids, values: F64) -> tuple[Ids, F64]:
         params = self._params
@@ -115,34 +124,19 @@ class Sampler:
         return ids, values
 
 
-def draw(ids: Ids, values: F64, seed: int, position: int) -> int:
-    """The keyed draw over candidates in any order; equal scores: the larger value, then the lower id.
-
-    Rough scores leave out whatever cannot win; the exact ones decide.
-    """
-    u = uniforms(seed, position, ids)
-    rough = values + rough_gumbel(u)
-    best = float(rough.max())
-    near = (rough >= best - 4 * (ROUGHNESS + _ROUNDING * abs(best))).nonzero()[0]
-    exact = [(-(float(values[i]) + gumbel(float(u[i]))), -float(values[i]), int(ids[i])) for i in near.tolist()]
-    return min(exact)[2]
-
-
 def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[TokenLogprob, ...]]:
     """log softmax of the raw row at `token` and at the `top` likeliest; summed in id order, rounded to float32."""
-    raised = row.astype(np.float64)
-    raised -= raised.max()
-    lowered = log(total(exp(raised)))
+    best = float(row.max())
+    lowered = log(exp_total(row, best))
 
     def at(index: int) -> float:
-        return float(np.float32(raised[index] - lowered))
+        return float(np.float32(float(row[index]) - best - lowered))
 
     likeliest = largest(row, top).tolist() if top else []
     return at(token), tuple(TokenLogprob(i, at(i)) for i in likeliest)
 
 
-def _require_choice(values: F64, position: int) -> None:
-    best = values.max()
+def _require_choice(best: float, position: int) -> None:
     if not np.isfinite(best):
         raise BackendError(
             f"No token can be chosen at position {position}: after penalties, bias and mask the best value is {best}."
