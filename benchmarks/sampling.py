@@ -25,7 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
 from benchmarks.compare import cpu_model
 from benchmarks.contender import some_ids
-from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.config import EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.sizing import plan_state
@@ -80,9 +80,9 @@ def decode(options: argparse.Namespace) -> Timed:
         stack.callback(backend.close)
         weights = backend.load(file, model.weights())
         stack.callback(weights.close)
-        config = EngineConfig(context)
+        config = EngineConfig(context, SchedulerConfig(parallel=streams))
         layout = model.layout("f16")
-        sizes = plan_state(layout, context=context, sequences=streams, rows=config.rows, available=backend.memory()[1])
+        sizes = plan_state(layout, context=context, sequences=streams, rows=config.scheduler.rows, available=backend.memory()[1])
         store = backend.state(layout, sizes)
         timed = Timed(backend.compile(model, weights, store), streams)
         engine = stack.enter_context(Engine(model, timed, store, config))
