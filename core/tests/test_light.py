@@ -12,7 +12,19 @@ import tensorsharp
 if TYPE_CHECKING:
     from conftest import Site
 
-HEAVY = {"numpy", "jinja2", "tokenizers", "torch", "mlx", "gguf", "rich", "prompt_toolkit", "structlog", "huggingface_hub"}
+HEAVY = {
+    "numpy",
+    "jinja2",
+    "tokenizers",
+    "torch",
+    "mlx",
+    "gguf",
+    "rich",
+    "prompt_toolkit",
+    "structlog",
+    "huggingface_hub",
+    "llguidance",
+}
 COMMAND = (
     "import atexit, sys; atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr))\n"
     "from tensorsharp.cli import main; main()"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from tensorsharp.errors import (
 )
 from tensorsharp.llm import LLM, load, sampling_params
 from tensorsharp.testing.fakes import FakeRunner
-from tensorsharp.types import GenerationRequest, SamplingParams
+from tensorsharp.types import Constraint, GenerationRequest, SamplingParams
 
 
 @pytest.fixture(autouse=True)
@@ -160,6 +161,20 @@ def test_a_failing_request_raises_after_what_it_gave(llm: LLM) -> None:
         stream.result()
     assert len(stream._events) == 2
     assert llm.generate("Hello", ignore_eos=True, max_tokens=5).usage.completion == 5
+
+
+def test_a_constrained_reply(llm: LLM) -> None:
+    constraint = Constraint.json_schema({"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 3, "maxItems": 3})
+    replies = [llm.generate("Hello", constraint=constraint, temperature=1, seed=seed, max_tokens=200) for seed in range(3)]
+    for reply in replies:
+        assert reply.finish_reason == "stop"
+        assert len(json.loads(reply.text)) == 3
+        assert reply.timings.mask_s > 0
+    assert llm.stats().masks == sum(reply.usage.completion for reply in replies)
+    with pytest.raises(RequestError, match="constraint is 'json'; expected a Constraint"):
+        llm.stream("Hello", constraint="json")
+    with pytest.raises(RequestError, match="#/type is"):
+        llm.stream("Hello", constraint=Constraint.json_schema({"type": 3}))
 
 
 def test_logits_and_tokens(llm: LLM) -> None:

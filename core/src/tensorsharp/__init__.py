@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from tensorsharp.llm import LLM, load
     from tensorsharp.plugin import API_VERSION, PluginSpec
     from tensorsharp.registry import Registry
-    from tensorsharp.types import Finished, GenerationRequest, SamplingParams, Timings, TokenEvent, TokenLogprob, Usage
+    from tensorsharp.types import (
+        Constraint,
+        Finished,
+        GenerationRequest,
+        SamplingParams,
+        Timings,
+        TokenEvent,
+        TokenLogprob,
+        Usage,
+    )
 
     __version__: str
 
@@ -40,6 +49,7 @@ __all__ = [
     "ChatOptions",
     "ChatReply",
     "ConfigError",
+    "Constraint",
     "DownloadError",
     "Engine",
     "Finished",
@@ -68,6 +78,7 @@ _HOME = {
     "ChatGeneration": "chat",
     "ChatOptions": "chat",
     "ChatReply": "chat",
+    "Constraint": "types",
     "Engine": "engine.engine",
     "Finished": "types",
     "GenerationRequest": "types",

@@ -27,18 +27,20 @@ from tensorsharp.generation import Generation, Reply
 from tensorsharp.protocols.backend import Backend, BackendOptions
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.chat import ChatStyle, HasChatStyle
+from tensorsharp.protocols.constraint import Grammar
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import FORMAT_BYTES, Format
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.registry import Registry
-from tensorsharp.types import GenerationRequest, SamplingParams
+from tensorsharp.types import Constraint, GenerationRequest, SamplingParams
 from tensorsharp.weights.gguf import open_gguf
 
 if TYPE_CHECKING:
     from tensorsharp.chat import ChatGeneration, ChatOptions
     from tensorsharp.dialect import Dialect
     from tensorsharp.hooks import Hooks
+    from tensorsharp.text.constraints import Constraints
     from tensorsharp.text.template import ChatTemplate
 
 __all__ = ["LLM", "Generation", "Reply", "load"]
@@ -49,7 +51,7 @@ Message = Mapping[str, Any]
 
 DEFAULT_BACKEND = "ggml"
 DEFAULT_CONTEXT = 8192
-REQUEST_OPTIONS = ("priority", "timeout_s", "cache_scope")
+REQUEST_OPTIONS = ("priority", "timeout_s", "cache_scope", "constraint")
 TEMPLATE_KEY = "tokenizer.chat_template"
 
 
@@ -174,8 +176,8 @@ class LLM:
 
     Made by :func:`load`. Keyword arguments named `params` are the fields of
     :class:`~tensorsharp.types.SamplingParams`, and `priority`, `timeout_s` and `cache_scope` of
-    :class:`~tensorsharp.types.GenerationRequest`; an unknown one or a bad value is a RequestError, a full queue a
-    CapacityError.
+    :class:`~tensorsharp.types.GenerationRequest`; `constraint` is a :class:`~tensorsharp.types.Constraint`. An unknown one
+    or a bad value is a RequestError, a full queue a CapacityError.
     """
 
     def __init__(
@@ -298,6 +300,16 @@ class LLM:
             return None
         return style.template if all(len(self.tokenizer.encode(text, bos=False)) == 1 for text in style.tokens) else None
 
+    def grammar(self, constraint: Constraint) -> Grammar:
+        """A compiled constraint, for :class:`~tensorsharp.types.GenerationRequest`. RequestError says what is wrong and where."""
+        return self._constraints.compile(constraint)
+
+    @cached_property
+    def _constraints(self) -> Constraints:
+        from tensorsharp.text.constraints import Constraints
+
+        return Constraints(self.tokenizer)
+
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         """Ids of a text; see :meth:`tensorsharp.protocols.tokenizer.Tokenizer.encode`."""
         return self.tokenizer.encode(text, special=special, bos=bos)
@@ -356,6 +368,8 @@ class LLM:
     def submit(self, ids: Sequence[int], params: Mapping[str, Any]) -> tuple[RequestHandle, SamplingParams]:
         """Hand a prompt to the engine; its tokens come from the handle. params: see the class."""
         options = {name: params[name] for name in REQUEST_OPTIONS if name in params}
+        if options.get("constraint") is not None:
+            options["constraint"] = self.grammar(options["constraint"])
         sampling = sampling_params({name: value for name, value in params.items() if name not in options})
         request = GenerationRequest(tuple(ids), sampling, self.tokenizer.end_tokens, **options)
         return self.engine.submit(request), sampling

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from tensorsharp.errors import RequestError
+
+if TYPE_CHECKING:
+    from tensorsharp.protocols.constraint import Grammar
 
 FinishReason = Literal["stop", "length", "cancelled", "timeout", "error"]
 """stop: an end token or stop string; length: max_tokens or the context is full."""
@@ -86,6 +90,48 @@ def _are(values: object, kind: type) -> bool:
     return isinstance(values, tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)
 
 
+ConstraintKind = Literal["json_object", "json_schema", "grammar", "lark", "regex", "choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a reply must be. RequestError for a kind that there is not.
+
+    source, by kind: json_object: nothing. json_schema: the schema as JSON. grammar: GBNF, with a rule `root`. lark: as
+    llguidance reads it, with a rule `start`. regex: what the whole reply matches. choice: a JSON list of strings, one of
+    which the reply is. after: the constraint begins behind the first occurrence of this text in the reply, and before it all
+    is allowed but to end; empty: it begins with the reply.
+    """
+
+    kind: ConstraintKind
+    source: str = ""
+    after: str = ""
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("kind", self.kind in get_args(ConstraintKind), f"one of {', '.join(get_args(ConstraintKind))}"),
+            ("source", _are((self.source,), str), "a string"),
+            ("after", _are((self.after,), str), "a string"),
+        )
+        for name, ok, expected in checks:
+            if not ok:
+                raise RequestError(
+                    f"The {name} of a constraint is {getattr(self, name)!r:.100}; expected {expected}.",
+                    param="constraint",
+                    code="invalid_value",
+                )
+
+    @classmethod
+    def json_schema(cls, schema: Mapping[str, Any] | bool) -> Self:
+        """A reply that is JSON and fits a schema. Properties come in the schema's order."""
+        return cls("json_schema", json.dumps(schema, ensure_ascii=False))
+
+    @classmethod
+    def choice(cls, texts: Iterable[str]) -> Self:
+        """A reply that is one of these texts."""
+        return cls("choice", json.dumps(list(texts), ensure_ascii=False))
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """A token and its log-probability under the raw logits (before penalties, bias, mask and temperature), float32."""
@@ -115,7 +161,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds and counts of one request. prefill_tps counts computed tokens only; 0.0 where nothing was done."""
+    """Seconds and counts of one request. prefill_tps counts computed tokens only; 0.0 where nothing was done.
+
+    mask_s: processor time that the masks of its constraint took, beside the model; mask_wait_s: what it waited for them.
+    """
 
     queue_s: float = 0.0
     prefill_s: float = 0.0
@@ -124,6 +173,8 @@ class Timings:
     decode_tokens: int = 0
     drafted: int = 0
     accepted: int = 0
+    mask_s: float = 0.0
+    mask_wait_s: float = 0.0
 
     @property
     def prefill_tps(self) -> float:
@@ -154,7 +205,8 @@ class GenerationRequest:
     boundaries: offsets into prompt_ids where recurrent state is worth keeping (message starts).
     priority: higher ones are served first; equal ones in order of arrival. timeout_s: seconds after which the request ends
     with reason "timeout", whether it runs or waits. cache_scope: only requests of the same scope reuse each other's
-    prefixes; None is the scope of all that name none.
+    prefixes; None is the scope of all that name none. constraint: what the reply must be; end tokens are allowed exactly where
+    it may end, and a reply that nothing can follow ends with reason "stop".
     """
 
     prompt_ids: tuple[int, ...]
@@ -165,3 +217,4 @@ class GenerationRequest:
     priority: int = 0
     timeout_s: float | None = None
     cache_scope: str | None = None
+    constraint: Grammar | None = None

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tensorsharp.engine.config import EngineConfig, SchedulerConfig
+from tensorsharp.engine.constrain import Masks
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence as EngineSequence
+from tensorsharp.engine.sequence import reply_ends
 from tensorsharp.protocols.backend import StateSizes, StepResult
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.state import HostStateStore
@@ -98,6 +100,7 @@ class Bench:
     ) -> None:
         self.runner, self.store = runner_and_store(state or sizes(), model)
         self.chunk = min(chunk, step)
+        self.masks = Masks(model.vocab_size)
         savepoints = Savepoints(self.store, saved) if saved else None
         self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk, savepoints)
         scheduler = SchedulerConfig(self.seats.total, step_tokens=step, chunk_tokens=chunk, busy_tokens=busy or step)
@@ -107,7 +110,8 @@ class Bench:
     def add(self, request: GenerationRequest) -> Collector:
         sink = Collector()
         sampler = Sampler(request.params, request.params.seed or 0)
-        self.core.add(EngineSequence(request, sampler, sink, limit=self.seats.limit, rows=self.chunk))
+        guide = None if request.constraint is None else self.masks.guide(request.constraint, reply_ends(request))
+        self.core.add(EngineSequence(request, sampler, sink, limit=self.seats.limit, rows=self.chunk, guide=guide))
         return sink
 
     def give(self, request: GenerationRequest) -> Collector:

@@ -67,10 +67,12 @@ def _check_options(request: GenerationRequest) -> None:
     seconds: object = request.timeout_s
     priority: object = request.priority
     scope: object = request.cache_scope
+    constraint: object = request.constraint
     checks = (
         ("timeout_s", seconds is None or (_is_number(seconds, (int, float)) and seconds > 0), "seconds above 0, or None"),
         ("priority", _is_number(priority, (int,)), "a whole number"),
         ("cache_scope", scope is None or isinstance(scope, str), "a string or None"),
+        ("constraint", constraint is None or hasattr(constraint, "start"), "a compiled constraint or None"),
     )
     for name, ok, expected in checks:
         if not ok:

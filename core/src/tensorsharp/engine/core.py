@@ -8,6 +8,7 @@ from collections.abc import Sequence as SequenceOf
 
 from tensorsharp.engine.batch import Work, build_batch
 from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.constrain import choose_rows
 from tensorsharp.engine.metrics import Metrics
 from tensorsharp.engine.observer import Observer, StepEvent
 from tensorsharp.engine.prefix import Prefixes
@@ -67,6 +68,9 @@ class EngineCore:
         if not work:
             return False
         self._begin(work, began)
+        for w in work:
+            if w.sequence.guide is not None and w.sequence.wanted(w.rows):
+                w.sequence.guide.prepare()
         prompt_rows = sum(w.rows for w in work if not w.sequence.replying)
         generated = self.metrics.tokens_generated
         entered = self._now()
@@ -151,7 +155,7 @@ class EngineCore:
             if self._finish_asked(sequence) or not wanted:
                 continue
             if sequence.collect is None:
-                self._generate(sequence, logits[0])
+                self._generate(sequence, logits)
             else:
                 self._collect(sequence, sequence.collect, first, logits)
 
@@ -161,8 +165,9 @@ class EngineCore:
             self._finish(sequence, "length")
 
     def _generate(self, sequence: Sequence, logits: F32) -> None:
+        guide, ids = sequence.guide, sequence.ids[: sequence.length]
         try:
-            choice = sequence.sampler.choose(logits, sequence.ids[: sequence.length], sequence.length)
+            (choice,) = choose_rows(sequence.sampler, logits, ids, guide=guide, ends=sequence.ends)
         except Exception as error:  # one row that cannot be sampled ends its own request
             self._finish(sequence, "error", error=_sentence("Choosing a token", error), spoiled=True)
             return
@@ -175,7 +180,9 @@ class EngineCore:
         else:
             self.metrics.next_token(waited)
         sequence.sink.token(TokenEvent(choice.token, sequence.generated - 1, choice.logprob, choice.top))
-        if sequence.generated >= sequence.room:
+        if guide is not None and guide.complete:
+            self._finish(sequence, "stop")
+        elif sequence.generated >= sequence.room:
             self._finish(sequence, "length")
 
     def _finish(

@@ -16,13 +16,14 @@ import numpy as np
 
 from tensorsharp.engine.checks import check_ids, check_prompt, check_request
 from tensorsharp.engine.config import EngineConfig
+from tensorsharp.engine.constrain import Guide, Masks
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
-from tensorsharp.engine.sequence import Sequence
+from tensorsharp.engine.sequence import Sequence, reply_ends
 from tensorsharp.engine.stats import EngineStats
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, TensorSharpError
 from tensorsharp.protocols.backend import Runner, StateStore
@@ -62,6 +63,7 @@ class Engine:
         savepoints = Savepoints(store, scheduler.saved_bytes) if store.slot_bytes() <= scheduler.saved_bytes else None
         seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints)
         self._core = EngineCore(runner, seats, config, observers=self._observers)
+        self._masks = Masks(self._vocab)
         self._numbers = itertools.count(1)
         self._open = 0
         self._refused = 0
@@ -87,7 +89,8 @@ class Engine:
         seed = _random_seed() if request.params.seed is None else request.params.seed
         sampler = Sampler(request.params, seed)
         named = request if request.id is not None else replace(request, id=f"request-{next(self._numbers)}")
-        return self._start(named, sampler, limit=self.limit, rows=self._rows, observers=self._observers)
+        guide = None if request.constraint is None else self._masks.guide(request.constraint, reply_ends(request))
+        return self._start(named, sampler, limit=self.limit, rows=self._rows, guide=guide, observers=self._observers)
 
     def logits(self, ids: list[int] | tuple[int, ...]) -> F32:
         """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]. Waits for its turn."""
@@ -135,6 +138,9 @@ class Engine:
             decode_s=metrics.decode_s.read(),
             request_prompt=metrics.request_prompt.read(),
             request_reply=metrics.request_reply.read(),
+            masks=self._masks.cost.masks,
+            mask_s=self._masks.cost.seconds,
+            mask_wait_s=self._masks.cost.waited,
         )
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -151,6 +157,7 @@ class Engine:
             self._closed = True
             self._changed.notify_all()
         self._worker.join()
+        self._masks.close()
         self._runner.close()
         self._store.free()
 
@@ -194,6 +201,7 @@ class Engine:
         limit: int,
         rows: int,
         collect: F32 | None = None,
+        guide: Guide | None = None,
         observers: SequenceOf[Observer] = (),
     ) -> RequestHandle:
         self._enter()
@@ -201,7 +209,7 @@ class Engine:
             observer.on_request_start(request)
         ended = partial(self._leave, request=request, observers=observers)
         handle = RequestHandle(request.id or "", sampler.seed, ended)
-        sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect)
+        sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect, guide=guide)
         with self._changed:
             self._check_open()
             self._inbox.append(sequence)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
+from tensorsharp.engine.constrain import Guide
 from tensorsharp.engine.prefix import Chain, Link
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.seats import Seat
@@ -68,7 +70,7 @@ class Sequence:
     ids [limit] int32: prompt and reply; the first `length` are known, state exists for the first `computed`.
     room: tokens that the reply may have at most. rows: most rows of it in one step. collect: [n, vocab] float32 that
     takes the logits of every prompt row, for evaluation; None for a request that generates. rank: who is served first,
-    lowest first.
+    lowest first. guide: the constraint of the reply, or None.
 
     chain: names of its full blocks, None where nothing can be reused. begun: the position at which it took its seat,
     having found state for all before. labelled: full blocks that others can find. edges: positions, ascending, that a
@@ -77,7 +79,15 @@ class Sequence:
     """
 
     def __init__(
-        self, request: GenerationRequest, sampler: Sampler, sink: Sink, *, limit: int, rows: int, collect: F32 | None = None
+        self,
+        request: GenerationRequest,
+        sampler: Sampler,
+        sink: Sink,
+        *,
+        limit: int,
+        rows: int,
+        collect: F32 | None = None,
+        guide: Guide | None = None,
     ) -> None:
         params = request.params
         self.request = request
@@ -85,6 +95,7 @@ class Sequence:
         self.sink = sink
         self.rows = rows
         self.collect = collect
+        self.guide = guide
         self.prompt = len(request.prompt_ids)
         self.room = limit - self.prompt if params.max_tokens is None else min(params.max_tokens, limit - self.prompt)
         self.ids: I32 = np.empty(self.prompt + self.room, np.int32)
@@ -102,7 +113,7 @@ class Sequence:
         self.edges: tuple[int, ...] = ()
         self.aligned = 1
         self.saved: Link | None = None
-        self.ends = frozenset(params.stop_token_ids) if params.ignore_eos else request.end_tokens.union(params.stop_token_ids)
+        self.ends = reply_ends(request)
         self.clock = Clock()
 
     @property
@@ -168,7 +179,19 @@ class Sequence:
             reason=reason,
             seed=self.sampler.seed,
             usage=Usage(prompt=self.prompt, cached=self.cached or 0, completion=self.generated),
-            timings=self.clock.timings(self.prefilled, self.generated),
+            timings=self._timings(),
             error=error,
             stop=stop,
         )
+
+    def _timings(self) -> Timings:
+        timings = self.clock.timings(self.prefilled, self.generated)
+        if self.guide is None:
+            return timings
+        return replace(timings, mask_s=self.guide.cost.seconds, mask_wait_s=self.guide.cost.waited)
+
+
+def reply_ends(request: GenerationRequest) -> frozenset[int]:
+    """The tokens that end a reply with reason "stop"."""
+    stops = frozenset(request.params.stop_token_ids)
+    return stops if request.params.ignore_eos else stops | request.end_tokens

@@ -19,7 +19,9 @@ class EngineStats:
     later request may find. fallbacks: op name -> how many times it ran through the reference on the host.
     prefix_queried, prefix_hits: prompt tokens of requests that were started, and those of them that were found; None
     where this model's state cannot be reused. prompt_tokens: of requests that came to their first token. requests: how many
-    ended, by reason. The rest are distributions, in seconds, rows or tokens; see :class:`~tensorsharp.engine.metrics.Metrics`.
+    ended, by reason. masks: of constrained rows; mask_s: processor time that they took, beside the model; mask_wait_s: what the
+    engine waited for them. The rest are distributions, in seconds, rows or tokens; see
+    :class:`~tensorsharp.engine.metrics.Metrics`.
     """
 
     running: int
@@ -37,6 +39,9 @@ class EngineStats:
     prefix_hits: int | None
     prompt_tokens: int
     requests: Mapping[FinishReason, int]
+    masks: int
+    mask_s: float
+    mask_wait_s: float
     step_s: Distribution
     step_rows: Distribution
     first_token_s: Distribution
@@ -87,13 +92,16 @@ def families(stats: EngineStats) -> Iterator[Family]:
         yield Family(name, "histogram", help, {(): found})
 
 
-def _counters(stats: EngineStats) -> Iterator[tuple[str, str, int]]:
+def _counters(stats: EngineStats) -> Iterator[tuple[str, str, float]]:
     yield "prompt_tokens", "Prompt tokens of requests that came to their first token, cached ones included.", stats.prompt_tokens
     yield "generation_tokens", "Tokens of replies.", stats.tokens_generated
     yield "num_preemptions", "How often a request was preempted.", stats.preemptions
     yield "requests_refused", "Requests that found the queue full.", stats.refused
     yield "engine_steps", "Batches that were computed.", stats.steps
     yield "computed_tokens", "Tokens that were computed, those of prompts and replies.", stats.tokens_computed
+    yield "masks", "Rows whose tokens a constraint limited.", stats.masks
+    yield "mask_seconds", "Processor time that masks took, beside the model.", stats.mask_s
+    yield "mask_wait_seconds", "Time that the engine waited for masks.", stats.mask_wait_s
     if stats.prefix_queried is not None and stats.prefix_hits is not None:
         yield "prefix_cache_queries", "Prompt tokens that were looked up in the prefix cache.", stats.prefix_queried
         yield "prefix_cache_hits", "Prompt tokens that were found in the prefix cache.", stats.prefix_hits

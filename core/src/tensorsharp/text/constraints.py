@@ -1,0 +1,130 @@
+"""From what a caller asks of a reply to a grammar that the engine can follow."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import OrderedDict
+from typing import Any, Final
+
+from tensorsharp.errors import RequestError, UnsupportedError
+from tensorsharp.protocols.constraint import Grammar
+from tensorsharp.protocols.tokenizer import Tokenizer
+from tensorsharp.text.masks import TokenTrie, quoted, regular
+from tensorsharp.text.schemas import Schema, children, read_schema
+from tensorsharp.types import Constraint
+
+MAX_SOURCE: Final = 1 << 18
+"""Most characters of a constraint: compiling takes time and memory in proportion."""
+_KEPT: Final = 64
+_TRIES: Final = 100
+"""Most parts of a refused schema that are tried alone, to find the one at fault."""
+_PREFIX: Final = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
+WHITESPACE: Final = r" |\n[ \t]{0,20}"
+"""What may stand once wherever JSON allows white space between two of its tokens: a space, or a line break and an indent."""
+
+
+class Constraints:
+    """Compiles constraints for one tokenizer and keeps the latest. Thread-safe; each call works on its caller's thread."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._trie: TokenTrie | None = None
+        self._kept: OrderedDict[Constraint, Grammar] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def compile(self, constraint: Constraint) -> Grammar:
+        """RequestError, which says what is wrong and where, for a constraint that cannot be followed to the letter."""
+        if not isinstance(constraint, Constraint):
+            raise RequestError(
+                f"constraint is {constraint!r:.100}; expected a Constraint.", param="constraint", code="invalid_value"
+            )
+        with self._lock:
+            if constraint in self._kept:
+                self._kept.move_to_end(constraint)
+                return self._kept[constraint]
+            if self._trie is None:
+                self._trie = TokenTrie(self._tokenizer)
+        grammar = compile_constraint(constraint, self._trie)
+        with self._lock:
+            self._kept[constraint] = grammar
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return grammar
+
+
+def compile_constraint(constraint: Constraint, trie: TokenTrie) -> Grammar:
+    """RequestError for a constraint that cannot be followed to the letter."""
+    source = constraint.source
+    if len(source) > MAX_SOURCE:
+        raise RequestError(
+            f"The constraint has {len(source):,} characters; expected at most {MAX_SOURCE:,}.",
+            param="constraint",
+            code="invalid_value",
+        )
+    if not source and constraint.kind != "json_object":
+        raise RequestError(f"The {constraint.kind} is empty; expected its text.", param="constraint", code="invalid_value")
+    if constraint.kind == "json_object":
+        return trie.compile(f"start: {_json({'type': 'object'})}")
+    if constraint.kind == "json_schema":
+        return _compile_schema(read_schema(source), trie)
+    if constraint.kind == "lark":
+        return trie.compile(source)
+    if constraint.kind == "regex":
+        return trie.compile(f"start: {regular(source)}")
+    if constraint.kind == "choice":
+        return trie.compile("start: CHOICE\nCHOICE: " + " | ".join(map(quoted, _choices(source))))
+    raise UnsupportedError("GBNF grammars are not read; write it in Lark.", param="constraint")
+
+
+def _compile_schema(schema: Schema, trie: TokenTrie) -> Grammar:
+    try:
+        return trie.compile(f"start: {_json(schema)}")
+    except RequestError:
+        path, complaint = _locate(schema, trie)
+        hint = None
+        if complaint.startswith("oneOf"):
+            complaint, hint = "oneOf is supported only where it is certain that no value fits two alternatives", "Use anyOf."
+        raise RequestError(f"{path}: {complaint}.", param="constraint", code="unsupported_schema", hint=hint) from None
+
+
+def _locate(schema: Schema, trie: TokenTrie) -> tuple[str, str]:
+    """The innermost schema that is refused for what the whole one is, as a path, and the words."""
+    shared: dict[str, Any] = {}
+    if isinstance(schema, dict):
+        shared |= {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    complaint, path, tries = _complaint(schema, trie), "#", _TRIES
+    inside = list(children(schema))
+    while inside and tries:
+        place, child = inside.pop(0)
+        tries -= 1
+        if _complaint({**child, **shared} if isinstance(child, dict) else child, trie) == complaint:
+            path, inside = f"{path}/{place}", list(children(child))
+    return path, complaint
+
+
+def _complaint(schema: Schema, trie: TokenTrie) -> str:
+    return _PREFIX.sub("", trie.refusal(f"start: {_json(schema)}"))
+
+
+def _json(schema: Schema) -> str:
+    """A schema as part of a Lark grammar."""
+    whole: dict[str, Any] = {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+    if isinstance(schema, dict):
+        whole |= schema
+    return f"%json {json.dumps(whole)}"
+
+
+def _choices(source: str) -> list[str]:
+    try:
+        texts = json.loads(source)
+    except ValueError:
+        texts = None
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
+        raise RequestError(
+            f"The choices are {source!r:.100}; expected a JSON list of strings, none of them empty.",
+            param="constraint",
+            code="invalid_value",
+        )
+    return texts

@@ -1,0 +1,209 @@
+"""JSON schemas (draft 2020-12) that can constrain a reply: what is not understood is refused, with its place and keyword."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, NoReturn
+from urllib.parse import unquote
+
+from tensorsharp.errors import RequestError
+
+MAX_DEPTH: Final = 64
+"""Levels of nested JSON in a schema."""
+TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
+FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
+
+Schema = dict[str, Any] | bool
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_type(value: Any) -> bool:
+    names = value if isinstance(value, list) and value else [value]
+    return all(isinstance(name, str) and name in TYPES for name in names)
+
+
+def _is_schema(value: Any) -> bool:
+    return isinstance(value, (dict, bool))
+
+
+def _is_schemas(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(_is_schema(item) for item in value)
+
+
+def _is_schema_map(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_schema(item) for item in value.values())
+
+
+_A_SCHEMA: Final = (_is_schema, "a schema: an object or a boolean")
+_SCHEMAS: Final = (_is_schemas, "a list of schemas that is not empty")
+_SCHEMA_MAP: Final = (_is_schema_map, "an object whose values are schemas")
+_COUNT: Final = (_is_count, "a whole number, 0 or more")
+_NUMBER: Final = (_is_number, "a number")
+_TEXT: Final = (lambda value: isinstance(value, str), "a string")
+
+KEYWORDS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "type": (_is_type, f"one or several of {', '.join(TYPES)}"),
+    "enum": (lambda value: isinstance(value, list) and len(value) > 0, "a list that is not empty"),
+    "const": (lambda value: True, "any value"),
+    "anyOf": _SCHEMAS,
+    "oneOf": _SCHEMAS,
+    "allOf": _SCHEMAS,
+    "$ref": (lambda value: isinstance(value, str) and value.startswith("#"), "a reference within the schema, such as #/$defs/x"),
+    "$defs": _SCHEMA_MAP,
+    "definitions": _SCHEMA_MAP,
+    "items": _A_SCHEMA,
+    "prefixItems": _SCHEMAS,
+    "minItems": _COUNT,
+    "maxItems": _COUNT,
+    "properties": _SCHEMA_MAP,
+    "patternProperties": _SCHEMA_MAP,
+    "additionalProperties": _A_SCHEMA,
+    "required": (_is_texts, "a list of names"),
+    "minProperties": _COUNT,
+    "maxProperties": _COUNT,
+    "minLength": _COUNT,
+    "maxLength": _COUNT,
+    "pattern": _TEXT,
+    "format": (lambda value: value in FORMATS, f"one of {', '.join(FORMATS)}"),
+    "minimum": _NUMBER,
+    "maximum": _NUMBER,
+    "exclusiveMinimum": _NUMBER,
+    "exclusiveMaximum": _NUMBER,
+    "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+}
+"""What constrains a value -> (whether the keyword's value is sound, what is expected of it)."""
+ANNOTATIONS: Final = frozenset(
+    {"$schema", "$id", "$anchor", "$comment", "title", "description", "default", "examples", "example", "deprecated"}
+) | frozenset({"readOnly", "writeOnly", "contentEncoding", "contentMediaType", "discriminator", "externalDocs", "xml"})
+"""What describes a value and constrains nothing; so does every keyword that begins with `x-`."""
+UNSUPPORTED: Final = (
+    frozenset({"not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems", "propertyNames", "nullable"})
+    | frozenset({"dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties"})
+    | frozenset({"additionalItems", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "contentSchema"})
+)
+"""Known words, which nobody mistyped."""
+_ONE: Final = ("items", "additionalProperties")
+_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_MAPS: Final = ("$defs", "definitions", "properties", "patternProperties")
+
+
+def read_schema(source: str) -> Schema:
+    """The schema in a JSON text. RequestError, which names place and keyword, for one that cannot be followed to the letter."""
+    schema = read_json(source)
+    if not _is_schema(schema):
+        _refuse(f"The schema is {schema!r:.100}; expected an object or a boolean.")
+    if schema is False:
+        _refuse("The schema is false, which nothing fits.")
+    _check(schema, "#", schema)
+    return True if isinstance(schema, bool) else schema
+
+
+def read_json(source: str) -> Any:
+    """The value of a JSON text. RequestError if it is none, or nested too deeply."""
+    try:
+        value = json.loads(source, parse_constant=_no_constant)
+    except RecursionError:
+        _refuse_depth()
+    except ValueError as error:
+        _refuse(f"The schema is not JSON: {error}.")
+    if _deeper(value, MAX_DEPTH):
+        _refuse_depth()
+    return value
+
+
+def children(schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """The schemas directly inside one, each with its path from there."""
+    if isinstance(schema, bool):
+        return
+    for keyword in _ONE:
+        if keyword in schema:
+            yield keyword, schema[keyword]
+    for keyword in _LISTS:
+        for number, item in enumerate(schema.get(keyword, ())):
+            yield f"{keyword}/{number}", item
+    for keyword in _MAPS:
+        for name, item in schema.get(keyword, {}).items():
+            yield f"{keyword}/{_escaped(name)}", item
+
+
+def _check(schema: Schema, path: str, root: Schema) -> None:
+    if isinstance(schema, bool):
+        return
+    for keyword, value in schema.items():
+        if keyword in KEYWORDS:
+            sound, expected = KEYWORDS[keyword]
+            if not sound(value):
+                _refuse(f"{path}/{keyword} is {json.dumps(value):.100}; expected {expected}.")
+        elif keyword not in ANNOTATIONS and (not keyword.startswith("x-") or keyword == "x-guidance"):
+            _refuse_keyword(keyword, f"{path}/{_escaped(keyword)}")
+    reference = schema.get("$ref", "#")
+    if reference.startswith("#/") and not _leads_somewhere(reference, root):
+        _refuse(f"{path}/$ref is {reference!r:.100}, and there is no such place in the schema.")
+    needed, required = schema.get("minProperties", 0), len(set(schema.get("required", ())))
+    if needed > required + 1:
+        # a key that no keyword names may come twice, and counts once
+        _refuse(
+            f"{path}/minProperties is {needed}, which is supported up to one more than what 'required' names, here {required}.",
+            code="unsupported_schema",
+        )
+    for place, child in children(schema):
+        _check(child, f"{path}/{place}", root)
+
+
+def _refuse_keyword(keyword: str, path: str) -> NoReturn:
+    close = [] if keyword in UNSUPPORTED else get_close_matches(keyword, KEYWORDS, 1)
+    _refuse(
+        f"{path}: the keyword '{keyword}' is not supported.",
+        code="unsupported_schema",
+        hint=f"Did you mean '{close[0]}'?" if close else "Remove it, or describe it in 'description'.",
+    )
+
+
+def _refuse(message: str, *, code: str = "invalid_schema", hint: str | None = None) -> NoReturn:
+    raise RequestError(message, param="constraint", code=code, hint=hint)
+
+
+def _refuse_depth() -> NoReturn:
+    _refuse(f"The schema is nested deeper than {MAX_DEPTH} levels; expected fewer.")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_deeper(item, levels - 1) for item in inside)
+
+
+def _leads_somewhere(reference: str, root: Any) -> bool:
+    """Whether a JSON pointer behind `#` names a schema."""
+    place = root
+    for name in unquote(reference).split("/")[1:]:
+        name = name.replace("~1", "/").replace("~0", "~")
+        if isinstance(place, dict) and name in place:
+            place = place[name]
+        elif isinstance(place, list) and name.isdecimal() and int(name) < len(place):
+            place = place[int(name)]
+        else:
+            return False
+    return _is_schema(place)
+
+
+def _escaped(name: str) -> str:
+    """A name as part of a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")
