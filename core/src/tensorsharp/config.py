@@ -150,6 +150,7 @@ class Settings:
     raw: bool = _setting(False, _switch, "true or false")
     offline: bool = _setting(False, _switch, "true or false")
     no_mmproj: bool = _setting(False, _switch, "true or false")
+    composition_log: str | None = _setting(None, _name, "the path of a file to write")
     log_format: Literal["text", "json"] = _setting("text", _choice("text", "json"), "text or json")
     host: str = _setting("127.0.0.1", _name, "the name or address to listen on")
     port: int = _setting(8080, _whole(0, 65535), "a whole number from 0 (any free one) to 65535")

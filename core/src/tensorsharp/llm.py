@@ -22,8 +22,9 @@ from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sizing import plan_state
 from tensorsharp.engine.stats import EngineStats
 from tensorsharp.engine.stream import TextStream
-from tensorsharp.errors import CapacityError, ConfigError, RequestError, UnsupportedError
+from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
 from tensorsharp.generation import Generation, Reply
+from tensorsharp.opening import Opened
 from tensorsharp.protocols.backend import Backend, BackendOptions
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.chat import ChatStyle, HasChatStyle
@@ -69,6 +70,7 @@ def load(
     chunk_tokens: int = STEP_TOKENS,
     busy_tokens: int = BUSY_TOKENS,
     saved_bytes: int = SAVED_BYTES,
+    composition_log: str | PathLike[str] | None = None,
     progress: Progress | None = None,
     backend_options: Mapping[str, str] | None = None,
     registry: Registry | None = None,
@@ -76,7 +78,8 @@ def load(
     """Open a GGUF file and make it ready to run.
 
     ctx_size: positions of one request, prompt and reply (None: the model's own, at most 8,192). kv_type: f16, bf16 or
-    f32. parallel to saved_bytes: see :class:`~tensorsharp.engine.config.SchedulerConfig`. progress is called on this thread.
+    f32. parallel to saved_bytes: see :class:`~tensorsharp.engine.config.SchedulerConfig`. composition_log: a file
+    that takes every step, prompts included, for :mod:`tensorsharp.replay`. progress is called on this thread.
     backend_options: the backend's own flags. registry: the plugins to choose from (None: all installed). ModelError if
     the file is refused, PluginError if no plugin serves it, ConfigError for a value that cannot be used, CapacityError
     with the numbers if memory does not suffice; nothing is left open then.
@@ -104,7 +107,8 @@ def load(
             identity = f"{fingerprint.result()} {runs_on.arithmetic_id} {kv_type}"
             config = EngineConfig(context, scheduler, identity=identity)
             observers: list[Observer] = [EventLog(Path(file.path).name), *([] if hooks is None else [hooks])]
-            engine = _engine(stack, file, model, runs_on, config, cast("Format", kv_type), observers)
+            this = Opened(file, model, runs_on)
+            engine = _engine(stack, this, config, cast("Format", kv_type), observers, composition_log)
             tell("weights", 1.0)
             tell("tokenizer", 0.0)
             ready = tokenizer.result()
@@ -140,33 +144,31 @@ def _context(asked: int | None, longest: int) -> int:
 
 def _engine(
     stack: ExitStack,
-    file: ModelFile,
-    model: IBatchedPagedModel,
-    backend: Backend,
+    this: Opened,
     config: EngineConfig,
     kv_type: Format,
     observers: Sequence[Observer],
+    composition_log: str | PathLike[str] | None,
 ) -> Engine:
     """Plan the memory, then load the weights, allocate the state and start the engine; `stack` closes them."""
-    names = model.weights()
-    needed = sum(info.nbytes for name, info in file.tensors.items() if name in names)
-    available = backend.memory()[1]
-    if needed > available:
-        raise CapacityError(
-            f"{file.path}: the weights need {needed:,} bytes; {available:,} are available on {backend.device}.",
-            hint="Use a smaller quantisation of the model, or free some memory.",
-        )
-    layout = model.layout(kv_type)
+    available = this.available()
+    layout = this.model.layout(kv_type)
     sequences, rows = config.scheduler.parallel, config.scheduler.rows
-    sizes = plan_state(layout, context=config.context, sequences=sequences, rows=rows, available=available - needed)
-    weights = backend.load(file, names)
+    sizes = plan_state(layout, context=config.context, sequences=sequences, rows=rows, available=available)
+    composition = None
+    if composition_log is not None:
+        from tensorsharp.replay import open_log
+
+        composition = open_log(composition_log, this, kv_type, sizes)
+        stack.callback(composition.close)
+    weights = this.backend.load(this.file, this.model.weights())
     stack.callback(weights.close)
     with ExitStack() as pending:
-        store = backend.state(layout, sizes)
+        store = this.backend.state(layout, sizes)
         pending.callback(store.free)
-        runner = backend.compile(model, weights, store)
+        runner = this.backend.compile(this.model, weights, store)
         pending.callback(runner.close)
-        engine = Engine(model, runner, store, config, observers)
+        engine = Engine(this.model, runner, store, config, observers, composition)
         pending.pop_all()  # they are the engine's now
     return stack.enter_context(engine)
 

@@ -35,6 +35,7 @@ STEPS = (
     click.option("--step-tokens", metavar="N", help="Most tokens that are computed in a step.  [default: 512]"),
     click.option("--chunk-tokens", metavar="N", help="Most tokens of one prompt in a step.  [default: 512]"),
     click.option("--saved-bytes", metavar="SIZE", help="Memory for recurrent state of prompts seen before.  [default: 256M]"),
+    click.option("--composition-log", metavar="FILE", help="Write down every step, prompts included, for replay."),
 )
 SHARING = (
     click.option("--parallel", metavar="N", help="Requests that run at the same time.  [default: 1]"),
@@ -62,7 +63,7 @@ SAMPLING = (
     click.option("--system", metavar="TEXT", help="The system message."),
     click.option("--raw", is_flag=True, default=None, help="Leave the chat template out."),
 )
-_ALONE = ("device", "threads", "ctx_size", "kv_type", "step_tokens", "chunk_tokens", "saved_bytes")
+_ALONE = ("device", "threads", "ctx_size", "kv_type", "step_tokens", "chunk_tokens", "saved_bytes", "composition_log")
 _TOGETHER = (*_ALONE, "parallel", "queue", "busy_tokens")
 _SAMPLING = (
     *("max_tokens", "top_k", "top_p", "min_p", "seed", "stop"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from engine_bench import MODEL, Runner, runner_and_store, sizes
 
+from tensorsharp.engine.composition import Composition
 from tensorsharp.engine.config import SAVED_BYTES, EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
 from tensorsharp.engine.observer import Observer
@@ -45,8 +46,9 @@ class Rig:
         model: FakeModel = MODEL,
         observers: Sequence[Observer] = (),
         saved: int = SAVED_BYTES,
+        composition: Composition | None = None,
         **counts: int,
     ) -> None:
         self.runner, self.store = runner_and_store(sizes(**counts), model)
         scheduler = SchedulerConfig(self.store.sizes.sequences, queue, step, chunk, saved_bytes=saved)
-        self.engine = Engine(model, self.runner, self.store, EngineConfig(context, scheduler), observers)  # type: ignore[arg-type]
+        self.engine = Engine(model, self.runner, self.store, EngineConfig(context, scheduler), observers, composition)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
 from tensorsharp.engine.batch import Work, build_batch
+from tensorsharp.engine.composition import Composition
 from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.constrain import choose_rows
 from tensorsharp.engine.metrics import Metrics
@@ -31,6 +32,7 @@ class EngineCore:
         config: EngineConfig,
         *,
         observers: SequenceOf[Observer] = (),
+        composition: Composition | None = None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.seats = seats
@@ -39,6 +41,7 @@ class EngineCore:
         self.scheduler = Scheduler(seats, prefixes, step_tokens=asked.step_tokens, busy_tokens=asked.busy_tokens)
         self.metrics = Metrics()
         self._observers = observers
+        self._composition = composition
         self._tried = 0
         self._runner = runner
         self._history = config.history
@@ -76,21 +79,29 @@ class EngineCore:
         entered = self._now()
         failed: str | None = None
         try:
-            result = self._runner.step(build_batch(work, self.seats.tables, self._history))
+            result = self._compute(work)
             model_s = self._now() - entered
         except Exception as error:  # whatever a backend raises ends these sequences, never the engine
             model_s, failed = self._now() - entered, _sentence("The step", error)
             self._fail(work, failed)
         else:
             self._hand_out(work, result)
+            if self._composition is not None:
+                self._composition.chosen()
         self._tell(work, prompt_rows, self.metrics.tokens_generated - generated, self._now() - began, model_s, failed)
         return True
+
+    def _compute(self, work: SequenceOf[Work]) -> StepResult:
+        batch = build_batch(work, self.seats.tables, self._history)
+        return self._runner.step(batch) if self._composition is None else self._composition.step(self._runner, work, batch)
 
     def _begin(self, work: SequenceOf[Work], now: float) -> None:
         for sequence in (w.sequence for w in work if w.sequence.clock.started is None):
             sequence.clock.started = now
             if sequence.collect is None:
                 self.metrics.started(sequence.prompt, sequence.cached or 0)
+            if self._composition is not None:
+                self._composition.request(sequence)
 
     def _tell(
         self, work: SequenceOf[Work], prompt_rows: int, tokens: int, seconds: float, model_s: float, error: str | None

@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 
 from tensorsharp.engine.checks import check_ids, check_prompt, check_request
+from tensorsharp.engine.composition import Composition, RecordedStore
 from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.constrain import Guide, Masks
 from tensorsharp.engine.core import EngineCore
@@ -38,7 +39,7 @@ _COLLECTED_ELEMENTS = 1 << 24
 
 
 class Engine:
-    """Runs requests on a compiled model. Owns `runner` and `store` and closes them.
+    """Runs requests on a compiled model. Owns `runner` and `store` and closes them. composition: where steps are written down.
 
     Thread-safe. ConfigError or CapacityError if configuration and store do not fit together.
     """
@@ -50,6 +51,7 @@ class Engine:
         store: StateStore,
         config: EngineConfig,
         observers: SequenceOf[Observer] = (),
+        composition: Composition | None = None,
     ) -> None:
         scheduler = config.scheduler
         if store.sizes.sequences != scheduler.parallel:
@@ -58,11 +60,11 @@ class Engine:
         self._queue = scheduler.queue
         self._vocab = model.vocab_size
         self._runner = runner
-        self._store = store
+        self._store = store if composition is None else RecordedStore(store, composition)
         self._observers = tuple(observers)
-        savepoints = Savepoints(store, scheduler.saved_bytes) if store.slot_bytes() <= scheduler.saved_bytes else None
+        savepoints = Savepoints(self._store, scheduler.saved_bytes) if store.slot_bytes() <= scheduler.saved_bytes else None
         seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints)
-        self._core = EngineCore(runner, seats, config, observers=self._observers)
+        self._core = EngineCore(runner, seats, config, observers=self._observers, composition=composition)
         self._masks = Masks(self._vocab)
         self._numbers = itertools.count(1)
         self._open = 0

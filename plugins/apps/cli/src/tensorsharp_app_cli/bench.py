@@ -19,8 +19,8 @@ from tensorsharp_app_cli.status import Status
 
 if TYPE_CHECKING:
     from tensorsharp.config import Settings
+    from tensorsharp.opening import Opened
     from tensorsharp_app_cli.ladder import Row
-    from tensorsharp_app_cli.stepper import Opened
 
 COUNT = click.IntRange(min=1)
 FILE = click.Path(path_type=Path)
@@ -96,8 +96,8 @@ def bench(
 
 @contextmanager
 def _opened(ctx: click.Context, path: Path, settings: Settings) -> Iterator[Opened]:
+    from tensorsharp.opening import opened
     from tensorsharp.protocols.backend import BackendOptions
-    from tensorsharp_app_cli.stepper import opened
 
     name, own = options.backend(ctx, settings)
     registry = ctx.ensure_object(Program).registry

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensorsharp.errors import ConfigError
+from tensorsharp.opening import Opened
 from tensorsharp_app_cli import benchtext
 from tensorsharp_app_cli.ladder import Row, frontiers
-from tensorsharp_app_cli.stepper import Opened, held_bytes, stepper
+from tensorsharp_app_cli.stepper import held_bytes, stepper
 
 if TYPE_CHECKING:
     from tensorsharp.protocols.batch import I32

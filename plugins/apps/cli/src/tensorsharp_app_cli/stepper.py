@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from contextlib import contextmanager
 
 import numpy as np
 
 from tensorsharp.engine.config import STEP_TOKENS
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sizing import plan_state
-from tensorsharp.protocols.backend import Backend, BackendOptions, Runner, StateStore
+from tensorsharp.opening import Opened, running
+from tensorsharp.protocols.backend import Runner, StateStore
 from tensorsharp.protocols.batch import F32, I32, Batch
 from tensorsharp.protocols.layout import Format, Layout, Paged, Tail
-from tensorsharp.weights.gguf import GGUFFile, open_gguf
-
-if TYPE_CHECKING:
-    from tensorsharp.protocols.model import IBatchedPagedModel
-    from tensorsharp.registry import Registry
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A model and the device it will run on; no state yet."""
-
-    file: GGUFFile
-    model: IBatchedPagedModel
-    backend: Backend
-
-
-@contextmanager
-def opened(path: Path, registry: Registry, backend: str, options: BackendOptions) -> Iterator[Opened]:
-    """Open the file and its plugins; closed at the end."""
-    with ExitStack() as stack:
-        file = stack.enter_context(open_gguf(path))
-        model = cast("IBatchedPagedModel", registry.load("model", file.architecture).from_file(file))
-        device = cast("Backend", registry.load("backend", backend)(options))
-        stack.callback(device.close)
-        yield Opened(file, model, device)
 
 
 @contextmanager
@@ -50,20 +23,11 @@ def stepper(this: Opened, kv_type: Format, context: int, written: int) -> Iterat
 
     CapacityError if they do not fit.
     """
-    file, model, backend = this.file, this.model, this.backend
-    names = model.weights()
-    needed = sum(info.nbytes for name, info in file.tensors.items() if name in names)
-    layout = model.layout(kv_type)
+    layout = this.model.layout(kv_type)
     # Blocks are freed after reading only, so a window has to hold all that is written besides.
     rows = max(STEP_TOKENS, written)
-    sizes = plan_state(layout, context=context, sequences=1, rows=rows, available=backend.memory()[1] - needed)
-    with ExitStack() as stack:
-        weights = backend.load(file, names)
-        stack.callback(weights.close)
-        store = backend.state(layout, sizes)
-        stack.callback(store.free)
-        runner = backend.compile(model, weights, store)
-        stack.callback(runner.close)
+    sizes = plan_state(layout, context=context, sequences=1, rows=rows, available=this.available())
+    with running(this, layout, sizes) as (runner, store):
         yield Stepper(runner, store, Seats(layout, sizes, context, rows))
 
 
