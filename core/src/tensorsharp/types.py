@@ -99,19 +99,24 @@ class Constraint:
 
     source, by kind: json_object: nothing. json_schema: the schema as JSON. grammar: GBNF, with a rule `root`. lark: as
     llguidance reads it, with a rule `start`. regex: what the whole reply matches. choice: a JSON list of strings, one of
-    which the reply is. after: the constraint begins behind the first occurrence of this text in the reply, and before it all
-    is allowed but to end; empty: it begins with the reply.
+    which the reply is.
+
+    after: the constraint begins behind the first occurrence of this text in the reply, such as the end of reasoning, and before
+    it all is allowed but to end; empty: it begins with the reply. opening: where `after` is given, a reply that does not begin
+    with this text is constrained from its start; empty: the prompt has begun what `after` ends.
     """
 
     kind: ConstraintKind
     source: str = ""
     after: str = ""
+    opening: str = ""
 
     def __post_init__(self) -> None:
         checks = (
             ("kind", self.kind in get_args(ConstraintKind), f"one of {', '.join(get_args(ConstraintKind))}"),
             ("source", _are((self.source,), str), "a string"),
             ("after", _are((self.after,), str), "a string"),
+            ("opening", _are((self.opening,), str), "a string"),
         )
         for name, ok, expected in checks:
             if not ok:

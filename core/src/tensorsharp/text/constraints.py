@@ -6,18 +6,21 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from tensorsharp.errors import RequestError, UnsupportedError
 from tensorsharp.protocols.constraint import Grammar
 from tensorsharp.protocols.tokenizer import Tokenizer
-from tensorsharp.text.masks import TokenTrie, quoted, regular
+from tensorsharp.text.gate import Gate
+from tensorsharp.text.masks import GuidedGrammar, TokenTrie, quoted, regular
 from tensorsharp.text.schemas import Schema, children, read_schema
 from tensorsharp.types import Constraint
 
 MAX_SOURCE: Final = 1 << 18
 """Most characters of a constraint: compiling takes time and memory in proportion."""
 _KEPT: Final = 64
+_GAP: Final = r"/\n{1,2}/? "
+"""Between the end of reasoning and the reply many models write empty lines; they are no part of the content."""
 _TRIES: Final = 100
 """Most parts of a refused schema that are tried alone, to find the one at fault."""
 _PREFIX: Final = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
@@ -37,50 +40,49 @@ class Constraints:
     def compile(self, constraint: Constraint) -> Grammar:
         """RequestError, which says what is wrong and where, for a constraint that cannot be followed to the letter."""
         if not isinstance(constraint, Constraint):
-            raise RequestError(
-                f"constraint is {constraint!r:.100}; expected a Constraint.", param="constraint", code="invalid_value"
-            )
+            _refuse(f"constraint is {constraint!r:.100}; expected a Constraint.")
         with self._lock:
             if constraint in self._kept:
                 self._kept.move_to_end(constraint)
                 return self._kept[constraint]
             if self._trie is None:
                 self._trie = TokenTrie(self._tokenizer)
-        grammar = compile_constraint(constraint, self._trie)
+        grammar = self._compile(constraint, self._trie)
         with self._lock:
             self._kept[constraint] = grammar
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return grammar
 
+    def _compile(self, constraint: Constraint, trie: TokenTrie) -> Grammar:
+        grammar = compile_constraint(constraint, trie)
+        return Gate(grammar, trie, constraint.after, constraint.opening) if constraint.after else grammar
 
-def compile_constraint(constraint: Constraint, trie: TokenTrie) -> Grammar:
-    """RequestError for a constraint that cannot be followed to the letter."""
-    source = constraint.source
+
+def compile_constraint(constraint: Constraint, trie: TokenTrie) -> GuidedGrammar:
+    """The grammar of what stands behind `after`. RequestError for a constraint that cannot be followed to the letter."""
+    kind, source = constraint.kind, constraint.source
     if len(source) > MAX_SOURCE:
-        raise RequestError(
-            f"The constraint has {len(source):,} characters; expected at most {MAX_SOURCE:,}.",
-            param="constraint",
-            code="invalid_value",
-        )
-    if not source and constraint.kind != "json_object":
-        raise RequestError(f"The {constraint.kind} is empty; expected its text.", param="constraint", code="invalid_value")
-    if constraint.kind == "json_object":
-        return trie.compile(f"start: {_json({'type': 'object'})}")
-    if constraint.kind == "json_schema":
-        return _compile_schema(read_schema(source), trie)
-    if constraint.kind == "lark":
+        _refuse(f"The constraint has {len(source):,} characters; expected at most {MAX_SOURCE:,}.")
+    if not source and kind != "json_object":
+        _refuse(f"The {kind} is empty; expected its text.")
+    gap = _GAP if constraint.after else ""
+    if kind == "json_object":
+        return trie.compile(f"start: {gap}{json_rule({'type': 'object'})}")
+    if kind == "json_schema":
+        return _compile_schema(read_schema(source), gap, trie)
+    if kind == "regex":
+        return trie.compile(f"start: {gap}{regular(source)}")
+    if kind == "choice":
+        return trie.compile(f"start: {gap}CHOICE\nCHOICE: " + " | ".join(map(quoted, _choices(source))))
+    if kind == "lark":
         return trie.compile(source)
-    if constraint.kind == "regex":
-        return trie.compile(f"start: {regular(source)}")
-    if constraint.kind == "choice":
-        return trie.compile("start: CHOICE\nCHOICE: " + " | ".join(map(quoted, _choices(source))))
     raise UnsupportedError("GBNF grammars are not read; write it in Lark.", param="constraint")
 
 
-def _compile_schema(schema: Schema, trie: TokenTrie) -> Grammar:
+def _compile_schema(schema: Schema, gap: str, trie: TokenTrie) -> GuidedGrammar:
     try:
-        return trie.compile(f"start: {_json(schema)}")
+        return trie.compile(f"start: {gap}{json_rule(schema)}")
     except RequestError:
         path, complaint = _locate(schema, trie)
         hint = None
@@ -105,11 +107,11 @@ def _locate(schema: Schema, trie: TokenTrie) -> tuple[str, str]:
 
 
 def _complaint(schema: Schema, trie: TokenTrie) -> str:
-    return _PREFIX.sub("", trie.refusal(f"start: {_json(schema)}"))
+    return _PREFIX.sub("", trie.refusal(f"start: {json_rule(schema)}"))
 
 
-def _json(schema: Schema) -> str:
-    """A schema as part of a Lark grammar."""
+def json_rule(schema: Schema) -> str:
+    """A schema that `read_schema` or `check_schema` let through as part of a Lark grammar, with white space bounded."""
     whole: dict[str, Any] = {"x-guidance": {"whitespace_pattern": WHITESPACE}}
     if isinstance(schema, dict):
         whole |= schema
@@ -122,9 +124,9 @@ def _choices(source: str) -> list[str]:
     except ValueError:
         texts = None
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
-        raise RequestError(
-            f"The choices are {source!r:.100}; expected a JSON list of strings, none of them empty.",
-            param="constraint",
-            code="invalid_value",
-        )
+        _refuse(f"The choices are {source!r:.100}; expected a JSON list of strings, none of them empty.")
     return texts
+
+
+def _refuse(message: str) -> NoReturn:
+    raise RequestError(message, param="constraint", code="invalid_value")

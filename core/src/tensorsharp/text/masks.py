@@ -25,7 +25,7 @@ _NO_FORCING: Final = '\n%llguidance {"no_forcing": true}\n'
 
 
 class TokenTrie:
-    """The tokens of a vocabulary, as llguidance wants them. Immutable.
+    """The tokens of a vocabulary, as llguidance wants them. Immutable. texts: the bytes of each, a control token's own name.
 
     Behind the vocabulary come one token for every byte, so that a part of a token can be taken too.
     UnsupportedError if llguidance is not installed, or the model file has no vocabulary.
@@ -34,11 +34,11 @@ class TokenTrie:
     def __init__(self, tokenizer: Tokenizer) -> None:
         llguidance = _llguidance()
         self.size = tokenizer.vocab_size
-        texts = [tokenizer.bytes_of(token) for token in range(self.size)]
-        special = [token for token, text in enumerate(texts) if not text]
+        self.texts = [tokenizer.bytes_of(token) for token in range(self.size)]
+        special = [token for token, text in enumerate(self.texts) if not text]
         for token in special:
-            texts[token] = tokenizer.piece(token).encode()
-        self._made = llguidance.LLTokenizer(_Vocabulary(texts, special), slices=llguidance.LLTokenizer.json_slices())
+            self.texts[token] = tokenizer.piece(token).encode()
+        self._made = llguidance.LLTokenizer(_Vocabulary(self.texts, special), slices=llguidance.LLTokenizer.json_slices())
         self._limits = llguidance.LLParserLimits(**_LIMITS)
         self._matcher = llguidance.LLMatcher
 
@@ -47,10 +47,10 @@ class TokenTrie:
         matcher = self._matcher(self._made, lark + _NO_FORCING, log_level=0, limits=self._limits)
         if matcher.is_error():
             _refuse(f"The grammar is refused: {complaint(matcher.get_error())}.")
-        grammar = GuidedGrammar(matcher, self.size)
-        if not grammar.first.any():
-            _refuse("The grammar allows no text but the empty one, or none that the vocabulary can write.")
-        return grammar
+        try:
+            return GuidedGrammar(matcher, self.size)
+        except BackendError:
+            _refuse("The grammar allows no text but the empty one, none that the vocabulary can write, or too many at once.")
 
     def refusal(self, lark: str) -> str:
         """What llguidance has against a grammar; empty if nothing."""
@@ -59,17 +59,19 @@ class TokenTrie:
 
 
 class GuidedGrammar:
-    """A :class:`~tensorsharp.protocols.constraint.Grammar` that llguidance compiled. first: the mask of the beginning."""
+    """A :class:`~tensorsharp.protocols.constraint.Grammar` that llguidance compiled. BackendError if no token begins it."""
 
     def __init__(self, matcher: LLMatcher, size: int) -> None:
         self._matcher = matcher
         self._size = size
         # every reply needs it, and it is where most of the lexer is built
-        self.first = GuidedMatcher(matcher, size, None).mask()
-        self.first.flags.writeable = False
+        self._first = GuidedMatcher(matcher, size, None).mask()
+        self._first.flags.writeable = False
+        if not self._first.any():
+            raise BackendError("The grammar has no beginning.")
 
     def start(self) -> GuidedMatcher:
-        return GuidedMatcher(self._matcher.deep_copy(), self._size, self.first)
+        return GuidedMatcher(self._matcher.deep_copy(), self._size, self._first)
 
 
 class GuidedMatcher:
@@ -110,10 +112,14 @@ class GuidedMatcher:
     def accept_bytes(self, text: bytes) -> int:
         """Take the bytes one by one while they fit: how many did. Each counts as a token."""
         for number, byte in enumerate(text):
-            if self.complete or not self._matcher.validate_tokens([self._size + byte]):
+            if not self.allows(self._size + byte):
                 return number
             self.accept(self._size + byte)
         return len(text)
+
+    def allows(self, token: int) -> bool:
+        """What the mask says of one token, for less."""
+        return not self.complete and bool(self._matcher.validate_tokens([token]))
 
     def rollback(self, count: int) -> None:
         if count:

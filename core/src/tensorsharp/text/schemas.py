@@ -103,7 +103,11 @@ _MAPS: Final = ("$defs", "definitions", "properties", "patternProperties")
 
 def read_schema(source: str) -> Schema:
     """The schema in a JSON text. RequestError, which names place and keyword, for one that cannot be followed to the letter."""
-    schema = read_json(source)
+    return check_schema(read_json(source))
+
+
+def check_schema(schema: Any) -> Schema:
+    """The same for a schema that was read from JSON."""
     if not _is_schema(schema):
         _refuse(f"The schema is {schema!r:.100}; expected an object or a boolean.")
     if schema is False:
