@@ -36,7 +36,7 @@ SERVING = (
 
 @click.command()
 @click.argument("model", required=False)
-@options.flags(*SERVING, *options.DEVICE, options.CONTEXT, *options.STEPS, *options.SHARING)
+@options.flags(*SERVING, *options.DEVICE, options.CONTEXT, *options.STEPS, *options.SHARING, options.LOG_FORMAT)
 @options.VERBOSE
 @click.pass_context
 def serve(ctx: click.Context, /, model: str | None, verbose: int, **given: Any) -> None:
@@ -46,7 +46,7 @@ def serve(ctx: click.Context, /, model: str | None, verbose: int, **given: Any) 
     and closed when nobody has used them for a while.
     """
     settings = options.settle(ctx, given, DEFAULTS)
-    options.verbosity(ctx, verbose)
+    options.verbosity(ctx, verbose, settings)
     catalog = _catalog(model, settings)
     asyncio.run(_serve(ctx, settings, catalog, at_once=model is not None))
 
