@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cached_property
 from operator import attrgetter
 from os import PathLike, fspath
@@ -25,6 +25,7 @@ from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
 from tensorsharp.generation import Generation, Reply
 from tensorsharp.opening import Opened
+from tensorsharp.parameters import sampling_params
 from tensorsharp.protocols.backend import Backend, BackendOptions
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.chat import ChatStyle, HasChatStyle
@@ -116,7 +117,9 @@ def load(
         if hooks is not None:
             hooks.call("on_model_loaded", path=file.path, architecture=file.architecture, backend=runs_on.name)
             stack.callback(hooks.call, "on_model_unloaded", path=file.path)
-        return LLM(file, model, runs_on, engine, ready, stack.pop_all(), load_s=time.perf_counter() - began)
+        capabilities = plugins.spec("model", file.architecture).capabilities
+        seconds = time.perf_counter() - began
+        return LLM(file, model, runs_on, engine, ready, stack.pop_all(), load_s=seconds, capabilities=capabilities)
 
 
 def _hooks(plugins: Registry) -> Hooks | None:
@@ -192,6 +195,7 @@ class LLM:
         owned: ExitStack,
         *,
         load_s: float = 0.0,
+        capabilities: frozenset[str] = frozenset(),
     ) -> None:
         self.file = file
         self.model = model
@@ -199,6 +203,7 @@ class LLM:
         self.engine = engine
         self.tokenizer = tokenizer
         self.load_s = load_s
+        self.capabilities = capabilities
         self._owned = owned
 
     # prompts in -------------------------------------------------------------------------------------------------
@@ -336,6 +341,13 @@ class LLM:
         """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]."""
         return self.engine.logits(tuple(ids))
 
+    def embed(self, texts: Sequence[str | Sequence[int]]) -> F32:
+        """Texts, or their ids -> [texts, width] float32, rows of length 1. UnsupportedError if the file is not made for it."""
+        from tensorsharp.embedding import pooling
+
+        kind = pooling(self.file, self.capabilities)
+        return self.engine.embed([self.tokenizer.encode(t) if isinstance(t, str) else t for t in texts], kind)
+
     def stats(self) -> EngineStats:
         return self.engine.stats()
 
@@ -379,22 +391,3 @@ class LLM:
     def _start(self, ids: list[int], params: Mapping[str, Any]) -> Generation:
         handle, sampling = self.submit(ids, params)
         return Generation(handle, TextStream(self.tokenizer, sampling.stop), logprobs=sampling.logprobs is not None)
-
-
-def sampling_params(params: Mapping[str, Any]) -> SamplingParams:
-    """Checked parameters from keyword arguments. `stop` may be one string. RequestError names what is wrong."""
-    known = [f.name for f in fields(SamplingParams)]
-    unknown = [name for name in params if name not in known]
-    if unknown:
-        raise RequestError(
-            f"{unknown[0]!r} is not a parameter; expected one of {', '.join(known)}.", param=unknown[0], code="unknown_parameter"
-        )
-    given = dict(params)
-    for name, one in (("stop", str), ("stop_token_ids", int)):
-        if name in given:
-            given[name] = (given[name],) if isinstance(given[name], one) else _as_tuple(given[name])
-    return SamplingParams(**given)
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, set, frozenset)) else value

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tensorsharp.errors import RequestError
-from tensorsharp.llm import sampling_params
+from tensorsharp.parameters import sampling_params
 from tensorsharp_app_server.fields import Fields, are_ids, as_whole, invalid
 
 WHOLE = frozenset({"max_tokens", "top_k", "seed", "repeat_last_n"})
