@@ -53,7 +53,7 @@ Message = Mapping[str, Any]
 
 DEFAULT_BACKEND = "ggml"
 DEFAULT_CONTEXT = 8192
-REQUEST_OPTIONS = ("priority", "timeout_s", "cache_scope", "constraint")
+REQUEST_OPTIONS = ("id", "priority", "timeout_s", "cache_scope", "constraint")
 TEMPLATE_KEY = "tokenizer.chat_template"
 
 
@@ -180,7 +180,7 @@ class LLM:
     """A loaded model. Thread-safe: requests of several threads run together, `parallel` at a time.
 
     Made by :func:`load`. Keyword arguments named `params` are the fields of
-    :class:`~tensorsharp.types.SamplingParams`, and `priority`, `timeout_s` and `cache_scope` of
+    :class:`~tensorsharp.types.SamplingParams`, and `id`, `priority`, `timeout_s` and `cache_scope` of
     :class:`~tensorsharp.types.GenerationRequest`; `constraint` is a :class:`~tensorsharp.types.Constraint`. An unknown one
     or a bad value is a RequestError, a full queue a CapacityError.
     """
@@ -332,6 +332,17 @@ class LLM:
         ids = self.tokenizer.encode(text)
         bos = self.tokenizer.bos
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
+
+    def fill_ids(self, before: str, after: str) -> list[int]:
+        """Ids of a prompt whose reply stands between two texts. UnsupportedError if the model was not made for it."""
+        from tensorsharp.text.fill import fill_tokens
+
+        tokens = fill_tokens(self.file.metadata, self.tokenizer)
+        if tokens is None:
+            raise UnsupportedError(
+                f"{self.file.path} names no tokens to fill in the middle with.", param="suffix", hint="Leave the suffix out."
+            )
+        return tokens.prompt(self.tokenizer, before, after)
 
     def detokenize(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Text of ids."""

@@ -83,6 +83,11 @@ class Engine:
         """Positions that a sequence may have: the context, or what the blocks can hold if that is less."""
         return self._core.seats.limit
 
+    @property
+    def parallel(self) -> int:
+        """Requests that may run at once."""
+        return self._core.seats.total
+
     def check(self, request: GenerationRequest) -> None:
         """RequestError if `submit` would refuse the request."""
         check_request(request, self._vocab, self.limit)
