@@ -19,7 +19,6 @@ from tensorsharp.engine.engine import Engine
 from tensorsharp.engine.eventlog import EventLog
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
-from tensorsharp.engine.sizing import plan_state
 from tensorsharp.engine.stats import EngineStats
 from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
@@ -35,6 +34,7 @@ from tensorsharp.protocols.layout import FORMAT_BYTES, Format
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.registry import Registry
+from tensorsharp.starting import start_engine
 from tensorsharp.types import Constraint, GenerationRequest, SamplingParams
 from tensorsharp.weights.gguf import open_gguf
 
@@ -109,7 +109,7 @@ def load(
             config = EngineConfig(context, scheduler, identity=identity)
             observers: list[Observer] = [EventLog(Path(file.path).name), *([] if hooks is None else [hooks])]
             this = Opened(file, model, runs_on)
-            engine = _engine(stack, this, config, cast("Format", kv_type), observers, composition_log)
+            engine = start_engine(stack, this, config, cast("Format", kv_type), observers, composition_log)
             tell("weights", 1.0)
             tell("tokenizer", 0.0)
             ready = tokenizer.result()
@@ -143,37 +143,6 @@ def _context(asked: int | None, longest: int) -> int:
     if not 2 <= asked <= longest:
         raise ConfigError(f"ctx_size is {asked}; expected 2 to {longest}, the context that the model was made for.")
     return asked
-
-
-def _engine(
-    stack: ExitStack,
-    this: Opened,
-    config: EngineConfig,
-    kv_type: Format,
-    observers: Sequence[Observer],
-    composition_log: str | PathLike[str] | None,
-) -> Engine:
-    """Plan the memory, then load the weights, allocate the state and start the engine; `stack` closes them."""
-    available = this.available()
-    layout = this.model.layout(kv_type)
-    sequences, rows = config.scheduler.parallel, config.scheduler.rows
-    sizes = plan_state(layout, context=config.context, sequences=sequences, rows=rows, available=available)
-    composition = None
-    if composition_log is not None:
-        from tensorsharp.replay import open_log
-
-        composition = open_log(composition_log, this, kv_type, sizes)
-        stack.callback(composition.close)
-    weights = this.backend.load(this.file, this.model.weights())
-    stack.callback(weights.close)
-    with ExitStack() as pending:
-        store = this.backend.state(layout, sizes)
-        pending.callback(store.free)
-        runner = this.backend.compile(this.model, weights, store)
-        pending.callback(runner.close)
-        engine = Engine(this.model, runner, store, config, observers, composition)
-        pending.pop_all()  # they are the engine's now
-    return stack.enter_context(engine)
 
 
 class LLM:
