@@ -94,6 +94,7 @@ CASES: list[tuple[str, str, Read]] = [
     ("argument_pairs", "<tool_call>now", Read("<tool_call>now")),
     # bracketed calls
     ("bracketed", '[TOOL_CALLS]weather[ARGS]{"city": "Bern"}[TOOL_CALLS]now[ARGS]{}', Read(calls=(BERN, NOW))),
+    ("bracketed_list", '[TOOL_CALLS][{"name": "now"}, {"name": "now"}]', Read(calls=(NOW, NOW))),
     ("bracketed", 'Hm.[TOOL_CALLS][{"name": "now", "arguments": {}, "id": "123456789"}]', Read("Hm.", calls=(NOW,))),
     ("bracketed", "[TOOL_CALLS]now[CALL_ID]123456789[ARGS]{}", Read(calls=(NOW,))),
     ("bracketed", "[TOOL_CALLS]now then", Read("[TOOL_CALLS]now then")),

@@ -9,7 +9,7 @@ from typing import Final
 from tensorsharp.text.channels import CallFormat, Reasoning, ReplyFormat
 from tensorsharp.text.formats.argument_pairs import ARGUMENT_PAIRS
 from tensorsharp.text.formats.bare_json import BARE_JSON
-from tensorsharp.text.formats.bracketed import BRACKETED
+from tensorsharp.text.formats.bracketed import BRACKETED, BRACKETED_LIST
 from tensorsharp.text.formats.call_lists import CALL_LISTS
 from tensorsharp.text.formats.call_literals import CALL_LITERALS
 from tensorsharp.text.formats.function_xml import FUNCTION_XML
@@ -22,6 +22,7 @@ FORMATS: Final[Mapping[str, CallFormat | ReplyFormat]] = MappingProxyType(
         "argument_pairs": ARGUMENT_PAIRS,
         "bare_json": BARE_JSON,
         "bracketed": BRACKETED,
+        "bracketed_list": BRACKETED_LIST,
         "call_lists": CALL_LISTS,
         "call_literals": CALL_LITERALS,
         "channels": CHANNELS,
@@ -43,7 +44,8 @@ _MARKS: Final = (
     ("<arg_key>", "argument_pairs"),
     ("<parameter=", "function_xml"),
     ("<minimax:tool_call>", "invocations"),
-    ("[TOOL_CALLS]", "bracketed"),
+    ("[ARGS]", "bracketed"),
+    ("[TOOL_CALLS]", "bracketed_list"),
     ("<tool_calls>[", "call_lists"),
     ("<TOOLCALL>[", "call_lists"),
     ("<tool_call>", "tagged_json"),

@@ -30,3 +30,4 @@ def _read(source: Source, opener: str, tools: Tools) -> Steps[list[Call]]:
 
 
 BRACKETED: Final = CallFormat((OPEN,), (OPEN, ARGUMENTS, _ID), _read)
+BRACKETED_LIST: Final = CallFormat((OPEN,), (OPEN,), _read)
