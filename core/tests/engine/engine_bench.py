@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tensorsharp.engine.config import EngineConfig, SchedulerConfig
+from tensorsharp.engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from tensorsharp.engine.constrain import Masks
 from tensorsharp.engine.core import EngineCore
+from tensorsharp.engine.lower import Lower
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
@@ -27,6 +28,7 @@ from tensorsharp.types import Finished, FinishReason, GenerationRequest, Samplin
 VOCAB = 61
 WINDOW = 40
 BLOCK = 32
+NO_CACHE = CacheConfig()
 MODEL = FakeModel(VOCAB, window=WINDOW, ring=4, recurrent=True)
 FULL = FakeModel(VOCAB)
 """All of its state is in blocks, so prefixes are reused."""
@@ -96,16 +98,19 @@ class Bench:
         history: int = 0,
         model: FakeModel = MODEL,
         saved: int = 0,
+        cache: CacheConfig = NO_CACHE,
+        identity: str = "",
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.runner, self.store = runner_and_store(state or sizes(), model)
         self.chunk = min(chunk, step)
         self.masks = Masks(model.vocab_size)
         savepoints = Savepoints(self.store, saved) if saved else None
-        self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk, savepoints)
+        self.lower = Lower(self.store, cache)
+        self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk, savepoints, self.lower.backing)
         scheduler = SchedulerConfig(self.seats.total, step_tokens=step, chunk_tokens=chunk, busy_tokens=busy or step)
-        config = EngineConfig(context, scheduler, history=history)
-        self.core = EngineCore(self.runner, self.seats, config, now=now)
+        config = EngineConfig(context, scheduler, history=history, identity=identity, cache=cache)
+        self.core = EngineCore(self.runner, self.seats, config, checkpoints=self.lower.checkpoints, now=now)
 
     def add(self, request: GenerationRequest) -> Collector:
         sink = Collector()
@@ -128,6 +133,7 @@ class Bench:
     def step(self) -> bool:
         did = self.core.step()
         self.seats.check()
+        self.lower.tiers.check()
         return did
 
     def drain(self, most: int = 100_000) -> None:

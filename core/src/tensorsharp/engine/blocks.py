@@ -7,9 +7,32 @@ say nothing about memory: the state store owns that, this module only keeps the 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Protocol
 
 from tensorsharp.engine.prefix import Link
 from tensorsharp.errors import CapacityError
+
+
+class Below(Protocol):
+    """What keeps the contents of blocks that are taken for something else."""
+
+    def __contains__(self, link: Link) -> bool: ...
+
+    def keep(self, block: int, link: Link) -> None:
+        """A block that holds this is about to be taken."""
+        ...
+
+    def fetch(self, link: Link) -> bool:
+        """Get what is kept ready for `fill`, verified. False if it proves unusable; then it is kept no longer."""
+        ...
+
+    def fill(self, block: int, link: Link) -> None:
+        """Write what was fetched into a block."""
+        ...
+
+    def settle(self, block: int) -> None:
+        """A block has become full: nobody writes into it any more."""
+        ...
 
 
 class BlockPool:
@@ -19,8 +42,9 @@ class BlockPool:
     left, the longest unused first. free: holds nothing.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, below: Below | None = None) -> None:
         self.total = total
+        self.below = below
         self.evictions = 0
         self._free = list(range(total - 1, -1, -1))
         self._references = [0] * total
@@ -59,6 +83,9 @@ class BlockPool:
 
     def _evict(self) -> int:
         block, _ = self._cached.popitem(last=False)
+        link = self._labels[block]
+        if self.below is not None and link is not None:
+            self.below.keep(block, link)
         self._unlabel(block)
         self.evictions += 1
         return block
@@ -93,6 +120,32 @@ class BlockPool:
     def find(self, link: Link) -> int | None:
         """The block that holds this, or None."""
         return self._index.get(link)
+
+    def reaches(self, link: Link) -> bool:
+        """Whether a block holds this, or can be made to."""
+        return link in self._index or (self.below is not None and link in self.below)
+
+    def fetch(self, link: Link) -> bool:
+        """Get ready what no block holds. False if it is not to be had; then nobody `reaches` it any more."""
+        return link in self._index or (self.below is not None and self.below.fetch(link))
+
+    def bring(self, link: Link) -> int:
+        """A block, referenced once, that holds what was fetched. CapacityError if there is none to be taken."""
+        if self.below is None:
+            raise ValueError("a block of a prefix is not there")
+        (block,) = self.take(1)
+        self.below.fill(block, link)
+        self.label(block, link)
+        return block
+
+    def settle(self, block: int) -> None:
+        """A block has become full: nobody writes into it any more."""
+        if self.below is not None:
+            self.below.settle(block)
+
+    def held(self) -> list[tuple[int, Link]]:
+        """The cached blocks and what they hold, the longest unused first."""
+        return [(block, link) for block in self._cached if (link := self._labels[block]) is not None]
 
     def forget(self, link: Link) -> None:
         """Let nobody find this any more."""

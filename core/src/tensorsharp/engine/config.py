@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tensorsharp.errors import ConfigError
+from tensorsharp.protocols.checkpoint import IPrefixCheckpointStore
+from tensorsharp.protocols.codec import IKvBlockCodec
 
 STEP_TOKENS = 512
 """Rows of a step, and of one prompt in it, unless configured otherwise."""
@@ -54,6 +57,38 @@ class SchedulerConfig:
         return min(self.chunk_tokens, self.step_tokens)
 
 
+SSD_BYTES = 8 << 30
+"""8 GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """What lies below the blocks, all of it off unless asked for.
+
+    codec: how blocks are kept there (None: as they are); one that loses something is applied to every full block. ram: bytes
+    of host memory. ssd: the folder for files, ssd_bytes: how much of them. checkpoints: where the beginnings of prompts
+    outlive the process.
+    """
+
+    codec: IKvBlockCodec | None = None
+    ram: int = 0
+    ssd: Path | None = None
+    ssd_bytes: int = SSD_BYTES
+    checkpoints: IPrefixCheckpointStore | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, {"ram": 0, "ssd_bytes": 0})
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the codec changes what later rows see."""
+        return self.codec is not None and not self.codec.lossless
+
+    @property
+    def used(self) -> bool:
+        return bool(self.lossy or self.ram or self.ssd or self.checkpoints)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """context: positions of a sequence, prompt and reply. history: previous tokens that each row carries, for models that
@@ -64,6 +99,12 @@ class EngineConfig:
     scheduler: SchedulerConfig = SchedulerConfig()
     history: int = 0
     identity: str = ""
+    cache: CacheConfig = CacheConfig()
 
     def __post_init__(self) -> None:
         _check(self, {"context": 2, "history": 0})
+
+    @property
+    def decides(self) -> str:
+        """What else than tokens decides the state in a block: `identity`, and a codec that loses something."""
+        return self.identity if self.cache.codec is None or not self.cache.lossy else f"{self.identity} {self.cache.codec.name}"

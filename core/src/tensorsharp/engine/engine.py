@@ -19,8 +19,8 @@ from tensorsharp.engine.composition import Composition, RecordedStore
 from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.constrain import Guide, Masks
 from tensorsharp.engine.core import EngineCore
-from tensorsharp.engine.evaluation import AllLogits, Embedding, Evaluation, Pooling
 from tensorsharp.engine.handle import RequestHandle
+from tensorsharp.engine.lower import Lower
 from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.savepoints import Savepoints
@@ -60,13 +60,20 @@ class Engine:
         self._rows = scheduler.rows
         self._queue = scheduler.queue
         self._vocab = model.vocab_size
-        self._width = model.width
         self._runner = runner
         self._store = store if composition is None else RecordedStore(store, composition)
         self._observers = tuple(observers)
         savepoints = Savepoints(self._store, scheduler.saved_bytes) if store.slot_bytes() <= scheduler.saved_bytes else None
-        seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints)
-        self._core = EngineCore(runner, seats, config, observers=self._observers, composition=composition)
+        self._lower = Lower(self._store, config.cache)
+        seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints, self._lower.backing)
+        self._core = EngineCore(
+            runner,
+            seats,
+            config,
+            observers=self._observers,
+            composition=composition,
+            checkpoints=self._lower.checkpoints,
+        )
         self._masks = Masks(self._vocab)
         self._numbers = itertools.count(1)
         self._open = 0
@@ -82,11 +89,6 @@ class Engine:
     def limit(self) -> int:
         """Positions that a sequence may have: the context, or what the blocks can hold if that is less."""
         return self._core.seats.limit
-
-    @property
-    def parallel(self) -> int:
-        """Requests that may run at once."""
-        return self._core.seats.total
 
     def check(self, request: GenerationRequest) -> None:
         """RequestError if `submit` would refuse the request."""
@@ -106,32 +108,16 @@ class Engine:
         check_prompt(len(ids), self.limit, reply=0)
         check_ids(ids, self._vocab, "ids")
         out = np.empty((len(ids), self._vocab), np.float32)
-        _wait(self._evaluate(ids, AllLogits(out)))
-        return out
-
-    def embed(self, texts: SequenceOf[SequenceOf[int]], pooling: Pooling) -> F32:
-        """Token ids of several texts -> [texts, width] float32, rows of length 1. They are computed together.
-
-        RequestError, before anything is computed, if a text is empty, too long or has ids outside the vocabulary;
-        BackendError if the model publishes no rows to pool.
-        """
-        for number, ids in enumerate(texts):
-            check_prompt(len(ids), self.limit, reply=0)
-            check_ids(ids, self._vocab, f"text {number}")
-        pooled = [Embedding(pooling, len(ids)) for ids in texts]
-        handles = [self._evaluate(ids, embedding) for ids, embedding in zip(texts, pooled, strict=True)]
-        try:
-            for handle in handles:
-                _wait(handle)
-        finally:
-            for handle in handles:
-                handle.cancel()
-        return np.array([embedding.vector() for embedding in pooled], np.float32).reshape(len(texts), self._width)
-
-    def _evaluate(self, ids: SequenceOf[int], evaluation: Evaluation) -> RequestHandle:
         rows = max(1, min(self._rows, _COLLECTED_ELEMENTS // self._vocab))
-        request = GenerationRequest(tuple(ids), id="evaluation")
-        return self._start(request, Sampler(SamplingParams(), 0), limit=len(ids), rows=rows, evaluation=evaluation)
+        request = GenerationRequest(tuple(ids), id="logits")
+        handle = self._start(request, Sampler(SamplingParams(), 0), limit=len(ids), rows=rows, collect=out)
+        try:
+            finished = handle.result()
+        finally:
+            handle.cancel()
+        if finished.reason != "length":
+            raise BackendError(finished.error or f"The evaluation was ended: {finished.reason}.")
+        return out
 
     def stats(self) -> EngineStats:
         """What happened so far and what is in use now. From any thread, at any time."""
@@ -166,6 +152,8 @@ class Engine:
             masks=self._masks.cost.masks,
             mask_s=self._masks.cost.seconds,
             mask_wait_s=self._masks.cost.waited,
+            tiers=self._lower.tiers.stats(),
+            checkpoints=None if self._lower.checkpoints is None else self._lower.checkpoints.stats(),
         )
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -175,7 +163,7 @@ class Engine:
             return self._changed.wait_for(lambda: self._open == 0, timeout)
 
     def close(self) -> None:
-        """End every request as cancelled, stop the worker, free the state. Idempotent."""
+        """End every request as cancelled, keep below what later ones may find, stop the worker, free the state. Idempotent."""
         with self._changed:
             if self._closed:
                 return
@@ -183,6 +171,7 @@ class Engine:
             self._changed.notify_all()
         self._worker.join()
         self._masks.close()
+        self._lower.close()
         self._runner.close()
         self._store.free()
 
@@ -225,7 +214,7 @@ class Engine:
         *,
         limit: int,
         rows: int,
-        evaluation: Evaluation | None = None,
+        collect: F32 | None = None,
         guide: Guide | None = None,
         observers: SequenceOf[Observer] = (),
     ) -> RequestHandle:
@@ -234,7 +223,7 @@ class Engine:
             observer.on_request_start(request)
         ended = partial(self._leave, request=request, observers=observers)
         handle = RequestHandle(request.id or "", sampler.seed, ended)
-        sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, evaluation=evaluation, guide=guide)
+        sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect, guide=guide)
         with self._changed:
             self._check_open()
             self._inbox.append(sequence)
@@ -249,6 +238,7 @@ class Engine:
                 logging.getLogger("tensorsharp.engine").exception("The engine failed; its requests are ended.")
                 self._core.end_all("error", f"The engine failed: {type(error).__name__}: {error}")
         self._core.end_all("cancelled")
+        self._lower.persist(self._core.seats)
 
     def _receive(self) -> bool:
         """Take new sequences in; waits while there is nothing to do. False once the engine is closed."""
@@ -258,16 +248,6 @@ class Engine:
                 self._core.add(sequence)
             self._inbox.clear()
             return not self._closed
-
-
-def _wait(handle: RequestHandle) -> None:
-    """Until an evaluation is done; BackendError if it was ended before."""
-    try:
-        finished = handle.result()
-    finally:
-        handle.cancel()
-    if finished.reason != "length":
-        raise BackendError(finished.error or f"The evaluation was ended: {finished.reason}.")
 
 
 def _random_seed() -> int:

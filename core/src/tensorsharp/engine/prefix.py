@@ -64,6 +64,7 @@ class Chain:
 
     def __init__(self, prefixes: Prefixes, root: Link | None) -> None:
         self.links: list[Link] = []
+        self.root = root
         self._prefixes = prefixes
         self._end = root
 

@@ -6,6 +6,7 @@ They cannot be cut where one likes, as blocks can: a prefix is found only up to 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Protocol
 
 from tensorsharp.engine.prefix import Link
@@ -20,11 +21,13 @@ class Saves(Protocol):
 
 
 class Savepoints:
-    """Saved state by the prefix it belongs to, at most `limit` bytes; the longest unused goes first."""
+    """Saved state by the prefix it belongs to, at most `limit` bytes; the longest unused goes first, to `below` if there is
+    such."""
 
     def __init__(self, store: Saves, limit: int) -> None:
         self.limit = limit
         self.nbytes = 0
+        self.below: Callable[[Link, bytes], None] | None = None
         self._store = store
         self._saved: OrderedDict[Link, bytes] = OrderedDict()
 
@@ -39,9 +42,15 @@ class Savepoints:
         if link in self._saved:
             self._saved.move_to_end(link)
             return
-        data = self._store.snapshot(tail, slot)
+        self.put(link, self._store.snapshot(tail, slot))
+
+    def put(self, link: Link, data: bytes) -> None:
+        """Keep `data` as the state after `link`, of which none is kept."""
         while self._saved and self.nbytes + len(data) > self.limit:
-            self.nbytes -= len(self._saved.popitem(last=False)[1])
+            oldest, given_up = self._saved.popitem(last=False)
+            self.nbytes -= len(given_up)
+            if self.below is not None:
+                self.below(oldest, given_up)
         if len(data) <= self.limit:
             self._saved[link] = data
             self.nbytes += len(data)
@@ -50,6 +59,14 @@ class Savepoints:
         """Put the state after `link` into that ring and slot. KeyError if it is not kept."""
         self._store.restore(tail, slot, self._saved[link])
         self._saved.move_to_end(link)
+
+    def current(self, tail: int, slot: int) -> bytes:
+        """The state of that ring and slot."""
+        return self._store.snapshot(tail, slot)
+
+    def items(self) -> list[tuple[Link, bytes]]:
+        """What is kept, the longest unused first."""
+        return list(self._saved.items())
 
     def drop(self, link: Link) -> None:
         """Keep it no longer, if it is kept."""

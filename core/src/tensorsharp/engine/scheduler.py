@@ -12,7 +12,8 @@ from dataclasses import replace
 from operator import attrgetter
 
 from tensorsharp.engine.batch import Work
-from tensorsharp.engine.prefix import Link, Prefixes
+from tensorsharp.engine.checkpoints import Checkpoints
+from tensorsharp.engine.prefix import Chain, Link, Prefixes
 from tensorsharp.engine.seats import Seat, Seats
 from tensorsharp.engine.sequence import Sequence
 from tensorsharp.engine.sharing import Shared, worth_waiting
@@ -54,13 +55,17 @@ class Step:
 
 
 class Scheduler:
-    """step_tokens: rows of a step. busy_tokens: prompt rows of a step that makes replies too."""
+    """step_tokens: rows of a step. busy_tokens: prompt rows of a step that makes replies too. checkpoints: where the state
+    after a prompt's first message is kept beyond the process; only for seats with a backing."""
 
-    def __init__(self, seats: Seats, prefixes: Prefixes, *, step_tokens: int, busy_tokens: int) -> None:
+    def __init__(
+        self, seats: Seats, prefixes: Prefixes, *, step_tokens: int, busy_tokens: int, checkpoints: Checkpoints | None = None
+    ) -> None:
         self.seats = seats
         self.prefixes = prefixes
         self.step_tokens = step_tokens
         self.busy_tokens = busy_tokens
+        self.checkpoints = checkpoints
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.preemptions = 0
@@ -76,6 +81,11 @@ class Scheduler:
         if self.seats.savepoints is not None:
             sequence.edges = edges(sequence, self.seats.block_tokens)
             sequence.aligned = self.seats.block_tokens
+        if self.seats.backing is not None and not self.seats.backing.codec.lossless:
+            sequence.within = self.seats.block_tokens
+        if self.checkpoints is not None and sequence.chain is not None and sequence.request.boundaries:
+            sequence.checkpoint = min(sequence.request.boundaries) // self.seats.block_tokens * self.seats.block_tokens
+            sequence.edges = tuple(sorted({sequence.checkpoint, *sequence.edges} - {0}))
         insort(self.waiting, sequence, key=_RANK)
 
     def remove(self, sequence: Sequence, *, spoiled: bool = False) -> None:
@@ -99,15 +109,19 @@ class Scheduler:
 
     def advance(self, work: Work) -> None:
         """The rows of `work` are computed: full blocks can be found from now on, and windows move."""
-        sequence, seat = work.sequence, work.seat
+        sequence, seat, size = work.sequence, work.seat, self.seats.block_tokens
+        before = sequence.computed // size
         sequence.computed += work.rows
+        seat.settle(before, sequence.computed // size)
         if sequence.chain is not None:
             sequence.chain.cover(sequence.ids, sequence.computed)
-            full = min(len(sequence.links), sequence.computed // self.seats.block_tokens)
+            full = min(len(sequence.links), sequence.computed // size)
             seat.label(sequence.links, sequence.labelled, full)
-            if full > sequence.labelled and full * self.seats.block_tokens == sequence.computed:
+            if full > sequence.labelled and full * size == sequence.computed:
                 self._save(sequence, seat, sequence.links[full - 1])
             sequence.labelled = full
+            if 0 < sequence.computed == sequence.checkpoint == full * size:
+                self._checkpoint(sequence, seat, sequence.chain)
         seat.trim(sequence.computed)
 
     def _save(self, sequence: Sequence, seat: Seat, link: Link) -> None:
@@ -121,6 +135,16 @@ class Scheduler:
         savepoints.save(link, seat.index, seat.slot)
         if replaced is not None and sequence.saved is not replaced:
             savepoints.drop(replaced)
+
+    def _checkpoint(self, sequence: Sequence, seat: Seat, chain: Chain) -> None:
+        if self.checkpoints is not None:
+            entries = self.seats.entries(seat, chain.links[: sequence.computed // self.seats.block_tokens])
+            self.checkpoints.save(self._checkpoint_key(chain), sequence.ids[: sequence.computed], entries)
+
+    def _checkpoint_key(self, chain: Chain) -> str:
+        """What besides tokens decides the state: the chain's root, and the codec that it is kept by."""
+        root = b"" if chain.root is None else chain.root.key
+        return f"{root.hex()}-{'' if self.seats.backing is None else self.seats.backing.codec.name}"
 
     def _continue(self, step: Step) -> None:
         number = 0
@@ -173,10 +197,27 @@ class Scheduler:
                 room = _minus(room, self.seats.need(sequence.length, shared.parting // size))
                 continue
             need = self.seats.need(sequence.length, self.seats.in_use(links[:hit]))
-            if not step.left or any(n > free for n, free in zip(need, room, strict=True)):
+            if not step.left or not _fits(need, room):
                 return
+            begun = self._fetch(sequence, links, hit)
+            if begun < hit:  # what was counted on is not there, so others may have held less of it
+                need = self.seats.need(sequence.length, self.seats.in_use(links[:begun]))
+                if not _fits(need, room):
+                    return  # with room for what is there, it comes here again
+            hit = begun
             room = _minus(room, need)
             self._seat(sequence, hit, step)
+
+    def _fetch(self, sequence: Sequence, links: list[Link], hit: int) -> int:
+        """After how many blocks a sequence begins that takes its seat now: what lies below the pools is got and verified."""
+        backing, size = self.seats.backing, self.seats.block_tokens
+        if backing is None or sequence.chain is None or not links:
+            return hit
+        if self.checkpoints is not None:
+            key, tokens = self._checkpoint_key(sequence.chain), sequence.ids[: len(links) * size + 1]
+            backing.offer(self.checkpoints.restore(key, tokens, hit * size))
+            hit = self.seats.reusable(links)
+        return self.seats.fetch(links, hit)
 
     def _seat(self, sequence: Sequence, hit: int, step: Step) -> None:
         self.waiting.remove(sequence)
@@ -200,6 +241,10 @@ def edges(sequence: Sequence, block_tokens: int) -> tuple[int, ...]:
     after the last block that another request with this prompt can find; each at the end of a block."""
     marks = (*sorted(sequence.request.boundaries)[:1], *sorted(sequence.request.boundaries)[-1:], sequence.prompt - 1)
     return tuple(sorted({mark // block_tokens * block_tokens for mark in marks} - {0}))
+
+
+def _fits(need: list[int], room: list[int]) -> bool:
+    return all(n <= free for n, free in zip(need, room, strict=True))
 
 
 def _minus(room: list[int], taken: list[int]) -> list[int]:

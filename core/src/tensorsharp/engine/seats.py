@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tensorsharp.engine.backing import Backing, Below
 from tensorsharp.engine.blocks import BlockPool
 from tensorsharp.engine.prefix import Link
 from tensorsharp.engine.savepoints import Savepoints
@@ -17,6 +18,7 @@ from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.backend import StateSizes
 from tensorsharp.protocols.batch import I32
 from tensorsharp.protocols.layout import Layout, Paged, Slot, block_groups
+from tensorsharp.storage.entry import Entry
 
 
 class Seat:
@@ -48,6 +50,11 @@ class Seat:
         for table in self.tables:
             table.label(links, first, stop)
 
+    def settle(self, first: int, stop: int) -> None:
+        """Blocks first .. stop-1 have become full: nobody writes into them any more."""
+        for table in self.tables:
+            table.settle(first, stop)
+
     def trim(self, computed: int) -> None:
         for table in self.tables:
             table.trim(computed)
@@ -63,19 +70,32 @@ class Seats:
     context: positions a sequence may have; `limit` is that or what the pools can hold for one sequence, if less.
     rows: most rows of a sequence in one step. CapacityError if a pool cannot hold one sequence's window.
     reuses: whether a sequence can begin after blocks that another one filled. Rings and recurrent state are not in
-    blocks; a layout that has some needs `savepoints`, and reuses nothing without.
+    blocks; a layout that has some needs `savepoints`, and reuses nothing without. backing: what lies below the pools.
     """
 
-    def __init__(self, layout: Layout, sizes: StateSizes, context: int, rows: int, savepoints: Savepoints | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        sizes: StateSizes,
+        context: int,
+        rows: int,
+        savepoints: Savepoints | None = None,
+        backing: Backing | None = None,
+    ) -> None:
         self.block_tokens = sizes.block_tokens
         self.rows = rows
         capacity = -(-context // sizes.block_tokens)
         groups = block_groups(layout)
-        self.pools: dict[int | None, BlockPool] = {g: BlockPool(sizes.blocks[g]) for g in groups}
+        self.pools: dict[int | None, BlockPool] = {
+            g: BlockPool(sizes.blocks[g], None if backing is None else Below(backing, g)) for g in groups
+        }
+        self.backing = backing
         self.tables: Mapping[int | None, I32] = {g: empty_tables(sizes.sequences, capacity) for g in groups}
         in_blocks = all(isinstance(s, Paged) for s in layout.values())
         self.savepoints = None if in_blocks else savepoints
         self.reuses = in_blocks or savepoints is not None
+        if self.savepoints is not None and backing is not None:
+            self.savepoints.below = backing.keep_state
         has_slots = any(isinstance(s, Slot) for s in layout.values())
         self._seats = [
             Seat(
@@ -136,7 +156,48 @@ class Seats:
         return max(n for n in range(len(links) + 1) if all(found[n] for found in groups) and self._saved(links, n))
 
     def _saved(self, links: Sequence[Link], count: int) -> bool:
-        return count == 0 or self.savepoints is None or links[count - 1] in self.savepoints
+        if count == 0 or self.savepoints is None or links[count - 1] in self.savepoints:
+            return True
+        return self.backing is not None and self.backing.has_state(links[count - 1])
+
+    def fetch(self, links: Sequence[Link], count: int) -> int:
+        """Get what lies below the pools ready for `take`. After how many of the blocks a sequence can begin then: `count`,
+        which `reusable` allowed, or fewer if something proves unusable."""
+        while count and not (self._fetch_state(links[count - 1]) and all(t.fetch(links[:count]) for t in self._seats[0].tables)):
+            count = self.reusable(links[:count])
+        return count
+
+    def _fetch_state(self, link: Link) -> bool:
+        if self.savepoints is None or link in self.savepoints:
+            return True
+        data = None if self.backing is None else self.backing.fetch_state(link)
+        if data is not None:
+            self.savepoints.put(link, data)
+        return data is not None
+
+    def entries(self, seat: Seat, links: Sequence[Link]) -> list[Entry]:
+        """What a sequence needs to begin where `seat` is now, after the full blocks of `links`; only with a backing."""
+        found: list[Entry] = []
+        if self.backing is None or not links:
+            return found
+        for group, table in zip(self.pools, seat.tables, strict=True):
+            first = table.first_seen(len(links) * self.block_tokens)
+            blocks = enumerate(table.row[first : len(links)].tolist(), first)
+            found += [self.backing.entry(group, block, links[number]) for number, block in blocks]
+        if self.savepoints is not None:
+            found.append(self.backing.state(links[-1], self.savepoints.current(seat.index, seat.slot)))
+        return found
+
+    def persist(self) -> None:
+        """Have everything that a later sequence may find kept below, and what is in memory there written down."""
+        if self.backing is None:
+            return
+        for group, pool in self.pools.items():
+            for block, link in pool.held():
+                self.backing.keep(group, block, link, wait=True)
+        for link, data in [] if self.savepoints is None else self.savepoints.items():
+            self.backing.keep_state(link, data, wait=True)
+        self.backing.tiers.persist()
 
     def forget(self, links: Sequence[Link]) -> None:
         """Let nobody begin after these blocks any more."""
@@ -146,6 +207,9 @@ class Seats:
         if self.savepoints is not None:
             for link in links:
                 self.savepoints.drop(link)
+        if self.backing is not None:
+            for link in links:
+                self.backing.forget(link)
 
     def take(self, links: Sequence[Link] = ()) -> Seat:
         """A free seat, only while `free` is not 0, that begins after the blocks of `links`, which `reusable` allowed."""
@@ -153,6 +217,8 @@ class Seats:
         seat.adopt(links)
         if links and self.savepoints is not None:
             self.savepoints.load(links[-1], seat.index, seat.slot)
+        if self.backing is not None:
+            self.backing.clear()
         return seat
 
     def give(self, seat: Seat) -> None:

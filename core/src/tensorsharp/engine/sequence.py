@@ -9,11 +9,10 @@ from typing import Protocol
 import numpy as np
 
 from tensorsharp.engine.constrain import Guide
-from tensorsharp.engine.evaluation import Evaluation
 from tensorsharp.engine.prefix import Chain, Link
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.seats import Seat
-from tensorsharp.protocols.batch import I32
+from tensorsharp.protocols.batch import F32, I32
 from tensorsharp.types import Finished, FinishReason, GenerationRequest, Timings, TokenEvent, Usage
 
 
@@ -69,14 +68,15 @@ class Sequence:
     """Token ids, how many of them are computed, and where their state lies.
 
     ids [limit] int32: prompt and reply; the first `length` are known, state exists for the first `computed`.
-    room: tokens that the reply may have at most. rows: most rows of it in one step. evaluation: what takes the results of
-    the prompt's rows; None for a request that generates. rank: who is served first, lowest first. guide: the constraint of
-    the reply, or None.
+    room: tokens that the reply may have at most. rows: most rows of it in one step. collect: [n, vocab] float32 that
+    takes the logits of every prompt row, for evaluation; None for a request that generates. rank: who is served first,
+    lowest first. guide: the constraint of the reply, or None.
 
     chain: names of its full blocks, None where nothing can be reused. begun: the position at which it took its seat,
     having found state for all before. labelled: full blocks that others can find. edges: positions, ascending, that a
-    chunk does not go across; aligned: of which number its end is a multiple, if there is one within it. saved: the prefix
-    for which it saved state while replying.
+    chunk does not go across; aligned: of which number its end is a multiple, if there is one within it; within: of which
+    number it does not go across a multiple (None: across any). saved: the prefix for which it saved state while replying.
+    checkpoint: at which position its state is worth a checkpoint, 0 for none.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Sequence:
         *,
         limit: int,
         rows: int,
-        evaluation: Evaluation | None = None,
+        collect: F32 | None = None,
         guide: Guide | None = None,
     ) -> None:
         params = request.params
@@ -95,7 +95,7 @@ class Sequence:
         self.sampler = sampler
         self.sink = sink
         self.rows = rows
-        self.evaluation = evaluation
+        self.collect = collect
         self.guide = guide
         self.prompt = len(request.prompt_ids)
         self.room = limit - self.prompt if params.max_tokens is None else min(params.max_tokens, limit - self.prompt)
@@ -113,6 +113,8 @@ class Sequence:
         self.cached: int | None = None
         self.edges: tuple[int, ...] = ()
         self.aligned = 1
+        self.within: int | None = None
+        self.checkpoint = 0
         self.saved: Link | None = None
         self.ends = reply_ends(request)
         self.clock = Clock()
@@ -126,6 +128,8 @@ class Sequence:
         """How many of the pending rows the next step computes, if it has `most` for them."""
         end = self.computed + min(self.pending, self.rows, most)
         end = min(end, next((edge for edge in self.edges if edge > self.computed), end))
+        if self.within is not None:
+            end = min(end, (self.computed // self.within + 1) * self.within)
         if end < self.length and end // self.aligned * self.aligned > self.computed:
             end = end // self.aligned * self.aligned
         return end - self.computed
@@ -143,7 +147,7 @@ class Sequence:
     @property
     def reusable_links(self) -> list[Link]:
         """The blocks that need not be computed if they are found: at least one token always is, and all for an evaluation."""
-        if self.chain is None or self.evaluation is not None:
+        if self.chain is None or self.collect is not None:
             return []
         return self.chain.links[: self.chain.whole(self.length - 1)]
 
@@ -165,8 +169,8 @@ class Sequence:
 
     def wanted(self, rows: int) -> int:
         """How many of the next `rows` rows, counted from the last, need logits."""
-        if self.evaluation is not None:
-            return self.evaluation.wanted(rows, self.pending)
+        if self.collect is not None:
+            return rows
         return 1 if rows == self.pending else 0
 
     def append(self, token: int) -> float:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tensorsharp.engine.checkpoints import CheckpointStats
 from tensorsharp.engine.metrics import Distribution
+from tensorsharp.engine.tiers import TierStats
 from tensorsharp.types import FinishReason
 
 
@@ -20,8 +22,8 @@ class EngineStats:
     prefix_queried, prefix_hits: prompt tokens of requests that were started, and those of them that were found; None
     where this model's state cannot be reused. prompt_tokens: of requests that came to their first token. requests: how many
     ended, by reason. masks: of constrained rows; mask_s: processor time that they took, beside the model; mask_wait_s: what the
-    engine waited for them. The rest are distributions, in seconds, rows or tokens; see
-    :class:`~tensorsharp.engine.metrics.Metrics`.
+    engine waited for them. tiers: "ram" and "ssd", those that there are. checkpoints: None if none are kept. The rest are
+    distributions, in seconds, rows or tokens; see :class:`~tensorsharp.engine.metrics.Metrics`.
     """
 
     running: int
@@ -52,6 +54,8 @@ class EngineStats:
     decode_s: Distribution
     request_prompt: Distribution
     request_reply: Distribution
+    tiers: Mapping[str, TierStats] = field(default_factory=dict)
+    checkpoints: CheckpointStats | None = None
 
     @property
     def cache_usage(self) -> float | None:
@@ -84,12 +88,30 @@ def families(stats: EngineStats) -> Iterator[Family]:
         yield Family("kv_cache_usage_perc", "gauge", "Used part of the fullest block group, 0 to 1.", {(): stats.cache_usage})
     for name, help, value in _counters(stats):
         yield Family(name, "counter", help, {(): value})
+    yield from _tiers(stats)
     reasons: Samples = {(reason,): count for reason, count in stats.requests.items()}
     yield Family("request_success", "counter", "Requests that ended, by reason.", reasons, ("finished_reason",))
     fallbacks: Samples = {(op,): count for op, count in stats.fallbacks.items()}
     yield Family("op_fallbacks", "counter", "Operations that ran through the reference on the host.", fallbacks, ("op",))
     for name, help, found in _distributions(stats):
         yield Family(name, "histogram", help, {(): found})
+
+
+def _tiers(stats: EngineStats) -> Iterator[Family]:
+    """Nothing where there are none."""
+    if not stats.tiers:
+        return
+    tiers = {(name,): tier for name, tier in stats.tiers.items()}
+    held: Samples = {key: tier.nbytes for key, tier in tiers.items()}
+    yield Family("kv_tier_bytes", "gauge", "Bytes of the entries that a tier below the blocks holds.", held, ("tier",))
+    limits: Samples = {key: tier.limit for key, tier in tiers.items()}
+    yield Family("kv_tier_limit_bytes", "gauge", "Bytes that a tier may hold.", limits, ("tier",))
+    hits: Samples = {key: tier.hits for key, tier in tiers.items()}
+    yield Family("kv_tier_hits", "counter", "Entries that were found in a tier.", hits, ("tier",))
+    lost: Samples = {key: tier.dropped + tier.refused + tier.failed for key, tier in tiers.items()}
+    yield Family("kv_tier_lost", "counter", "Entries that a tier could not take.", lost, ("tier",))
+    deleted: Samples = {key: tier.deleted for key, tier in tiers.items()}
+    yield Family("kv_tier_deleted", "counter", "Files of a tier that were torn, changed or foreign.", deleted, ("tier",))
 
 
 def _counters(stats: EngineStats) -> Iterator[tuple[str, str, float]]:

@@ -71,7 +71,7 @@ class BlockTable:
         """For each count of blocks, 0 to all of `links`: whether a sequence could begin after that many."""
         found, run = [True], 0
         for count, link in enumerate(links, 1):
-            run = run + 1 if self.pool.find(link) is not None else 0
+            run = run + 1 if self.pool.reaches(link) else 0
             if self.window is None and not run:
                 break
             found.append(run >= count - self.first_seen(count * self.block_tokens))
@@ -81,12 +81,25 @@ class BlockTable:
         """Begin an empty table after the blocks of `links`, which are shared as far as they can still be seen."""
         self.end = len(links)
         self.begin = self.first_seen(self.end * self.block_tokens)
+        missing = []
         for number in range(self.begin, self.end):
             block = self.pool.find(links[number])
             if block is None:
-                raise ValueError(f"block {number} of a prefix is not there")
-            self.pool.share(block)
-            self.row[number] = block
+                missing.append(number)
+            else:
+                self.pool.share(block)
+                self.row[number] = block
+        for number in missing:  # once nothing that was found can be taken for it
+            self.row[number] = self.pool.bring(links[number])
+
+    def fetch(self, links: Sequence[Link]) -> bool:
+        """Get ready what `adopt` needs and no block holds. False if something is not to be had."""
+        return all(self.pool.fetch(link) for link in links[self.first_seen(len(links) * self.block_tokens) :])
+
+    def settle(self, first: int, stop: int) -> None:
+        """Logical blocks first .. stop-1 have become full."""
+        for block in self.row[max(first, self.begin) : stop].tolist():
+            self.pool.settle(block)
 
     def label(self, links: Sequence[Link], first: int, stop: int) -> None:
         """Say what logical blocks first .. stop-1 hold."""

@@ -1,0 +1,84 @@
+"""Prefix checkpoints: the complete state at the end of a prompt's beginning that others share, kept beyond the process.
+
+A checkpoint's payload is the entries that tiers would hold of it: every block that a later row can see, and the recurrent
+state. Each stands after its size (u64, little-endian).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from tensorsharp.engine.background import Background
+from tensorsharp.protocols.batch import I32
+from tensorsharp.protocols.checkpoint import IPrefixCheckpointStore
+from tensorsharp.storage.entry import Entry, pack, unpack
+
+_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStats:
+    """Counters since the start. unusable: found, but not to be read. dropped: not saved, as others were being saved."""
+
+    saved: int
+    restored: int
+    unusable: int
+    dropped: int
+
+
+class Checkpoints:
+    """Saves in the background, restores at once. Belongs to one thread, which the store is never waited for by."""
+
+    def __init__(self, store: IPrefixCheckpointStore) -> None:
+        self._store = store
+        self._background = Background()
+        self._saved = self._restored = self._unusable = 0
+
+    def save(self, key: str, tokens: I32, entries: Sequence[Entry]) -> None:
+        """Keep the state after `tokens`, soon."""
+        self._background.submit(sum(entry.nbytes for entry in entries), lambda: self._save(key, tokens.copy(), entries))
+
+    def restore(self, key: str, tokens: I32, longer: int) -> list[Entry]:
+        """The entries of the longest checkpoint of which `tokens` are a continuation, if it has more than `longer` tokens."""
+        found = self._store.open(key, tokens)
+        if found is None or found.length <= longer:
+            return []
+        payload = found.read()
+        try:
+            entries = [] if payload is None else parse(payload)
+        except ValueError:
+            entries = []
+        if entries:
+            self._restored += 1
+        else:
+            self._unusable += 1
+        return entries
+
+    def stats(self) -> CheckpointStats:
+        return CheckpointStats(self._saved, self._restored, self._unusable, self._background.dropped)
+
+    def close(self) -> None:
+        """Save what is waiting. Idempotent."""
+        self._background.close()
+
+    def _save(self, key: str, tokens: I32, entries: Sequence[Entry]) -> None:
+        def write(file: BinaryIO) -> None:
+            for entry in entries:
+                data = pack(entry)
+                file.write(len(data).to_bytes(_SIZE, "little"))
+                file.write(data)
+
+        if self._store.save(key, tokens, write):
+            self._saved += 1
+
+
+def parse(payload: bytes) -> list[Entry]:
+    """The entries of a payload. ValueError if it is none."""
+    entries, start = [], 0
+    while start < len(payload):
+        stop = start + _SIZE + int.from_bytes(payload[start : start + _SIZE], "little")
+        entries.append(unpack(payload[start + _SIZE : stop]))
+        start = stop
+    return entries
