@@ -24,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's pa
 from benchmarks.compare import TEXT, Measure, Worker, cpu_model, table
 
 PEER, ALONE = "llama.cpp", "alone"
+ONE_REPEATS = 5
+"""Waves of one stream in a round, every other one in the opposite order: half a second each, they scatter by a tenth."""
 
 
 class Prompts:
@@ -67,8 +69,10 @@ class Comparison:
             for side, wave in self._turns(turn, both, name, texts, o.prefix_tokens):
                 self._add(f"{name}: first token", "s", False, side, wave["first_s"])
                 self._add(f"{name}: all done", "s", False, side, wave["wall_s"])
-        for side, wave in self._turns(turn, [*both, ALONE], "one", prompts.apart(1, o.words), o.tokens):
-            self._add("one stream", "tok/s", True, side, wave["rate"])
+        for again in range(ONE_REPEATS):
+            sides = [*both, ALONE][:: -1 if again % 2 else 1]
+            for side, wave in self._turns(turn, sides, "one", prompts.apart(1, o.words), o.tokens):
+                self._add("one stream", "tok/s", True, side, wave["rate"])
 
     def _turns(self, turn: int, sides: list[str], name: str, prompts: list[str], tokens: int) -> list[tuple[str, dict[str, Any]]]:
         """The same wave for each side, one after the other; those to be counted."""

@@ -41,11 +41,11 @@ def _row_start(batch: Batch) -> I32:
     return np.where(batch.seq >= 0, batch.start[batch.seq], 0).astype(np.int32)
 
 
-def _ranges(batch: Batch, lo: npt.NDArray[np.integer], hi: npt.NDArray[np.integer]) -> I32:
-    live = batch.seq >= 0
-    out = np.zeros((batch.rows, 2), np.int32)
-    out[:, 0] = np.where(live, lo, 0)
-    out[:, 1] = np.where(live, hi, 0)
+def _ranges(batch: Batch, lo: npt.NDArray[np.integer] | int, hi: npt.NDArray[np.integer]) -> I32:
+    out = np.empty((batch.rows, 2), np.int32)
+    out[:, 0] = lo
+    out[:, 1] = hi
+    out[batch.seq < 0] = 0
     return out
 
 
@@ -71,7 +71,7 @@ class Visible:
 
     def compute(self, batch: Batch) -> I32:
         end = batch.pos + 1
-        lo = np.zeros_like(batch.pos) if self.window is None else np.maximum(0, end - self.window)
+        lo = 0 if self.window is None else np.maximum(0, end - self.window)
         if self.until == "block":
             end = _row_start(batch) + np.where(batch.seq >= 0, batch.length[batch.seq], 0)
         return _ranges(batch, lo, end)
@@ -85,7 +85,7 @@ class Before:
 
     def compute(self, batch: Batch) -> I32:
         hi = _row_start(batch)
-        lo = np.zeros_like(hi) if self.window is None else np.maximum(0, hi - (self.window - 1))
+        lo = 0 if self.window is None else np.maximum(0, hi - (self.window - 1))
         return _ranges(batch, lo, hi)
 
 
@@ -105,7 +105,7 @@ class Strided:
     ratio: int
 
     def compute(self, batch: Batch) -> I32:
-        return _ranges(batch, np.zeros_like(batch.pos), (batch.pos + 1) // self.ratio)
+        return _ranges(batch, 0, (batch.pos + 1) // self.ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Rope:
     cos and sin. axes [d/2]: rotary coordinate of each frequency (all 0 for text). Equal contents compare equal.
     """
 
-    __slots__ = ("axes", "frequencies", "key", "magnitude", "offset", "style")
+    __slots__ = ("_many", "axes", "frequencies", "key", "magnitude", "offset", "style")
 
     def __init__(
         self,
@@ -190,6 +190,7 @@ class Rope:
         self.magnitude = float(magnitude)
         self.offset = offset
         self.axes = np.zeros(len(self.frequencies), np.int64) if axes is None else np.asarray(axes, np.int64)
+        self._many = bool(self.axes.any())
         self.key = (self.frequencies.tobytes(), style, self.magnitude, offset, self.axes.tobytes())
 
     def __eq__(self, other: object) -> bool:
@@ -205,7 +206,7 @@ class Rope:
 
     def table(self, coordinates: npt.NDArray[np.integer]) -> F32:
         """[N, A] coordinates -> [N, d/2, 2] cos, sin; the angle is exact float64, rounded to float32 once."""
-        angle = coordinates[:, self.axes].astype(np.float64) * self.frequencies
+        angle = (coordinates[:, self.axes] if self._many else coordinates[:, :1]) * self.frequencies
         out = np.empty((*angle.shape, 2), np.float32)
         out[..., 0] = np.cos(angle) * self.magnitude
         out[..., 1] = np.sin(angle) * self.magnitude

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-from engine_bench import Bench, prompt, request, sizes
+import pytest
+from engine_bench import FULL, MODEL, Bench, prompt, request, sizes
 
+from tensorsharp.engine.batch import Work, build_batch
 from tensorsharp.protocols.batch import Batch
+from tensorsharp.testing.fakes import FakeModel
 
 
 def batches(bench: Bench) -> list[Batch]:
@@ -39,6 +42,32 @@ def test_a_decode_step_has_one_row_a_sequence() -> None:
     assert last.pos.tolist() == [6, 6]
     assert last.wanted.tolist() == [0, 1]
     assert {g: t.shape for g, t in last.tables.items()} == {None: (2, 16), 40: (2, 16)}
+
+
+@pytest.mark.parametrize("history", [0, 2])
+@pytest.mark.parametrize("model", [MODEL, FULL], ids=["recurrent", "full"])
+def test_replies_have_the_same_rows_beside_a_prompt(history: int, model: FakeModel) -> None:
+    bench = Bench(sizes(sequences=4), step=64, history=history, model=model, saved=1 << 20)
+    for i in range(4):
+        bench.add(request(prompt(1 + 7 * i, i), max_tokens=4, temperature=0))
+    bench.step()
+    work = [Work(s, s.seat, 1) for s in bench.core.scheduler.running if s.seat is not None]
+    last = work[-1].sequence
+    last.computed = 3  # as if it had read so far
+    beside = build_batch([*work[:-1], Work(last, work[-1].seat, 2)], bench.seats.tables, history)
+    alone = build_batch(work[:-1], bench.seats.tables, history)
+    for name in ("tokens", "pos", "seq", "first_row", "start", "length", "tail_slot", "slot_in", "slot_out", "previous"):
+        got, want = getattr(alone, name), getattr(beside, name)[:3]
+        assert (got.dtype, got.tolist()) == (want.dtype, want.tolist()), name
+    assert alone.wanted.tolist() == beside.wanted.tolist() == [0, 1, 2]
+    assert {g: t.tolist() for g, t in alone.tables.items()} == {g: t[:3].tolist() for g, t in beside.tables.items()}
+
+
+def test_a_prompt_of_one_token_starts_without_state() -> None:
+    bench = Bench(step=64)
+    bench.add(request([5], max_tokens=2, temperature=0))
+    first, second = batches(bench)
+    assert (first.slot_in.tolist(), second.slot_in.tolist() == first.slot_out.tolist()) == ([-1], True)
 
 
 def test_previous_tokens() -> None:

@@ -9,6 +9,7 @@ Shortcuts are taken only where they give the same token for certain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +54,7 @@ class Sampler:
         BackendError if a logit is NaN or +inf, or nothing can be chosen.
         """
         best = int(row.argmax())
-        if not np.isfinite(row[best]):  # a NaN counts as the largest
+        if not isfinite(row[best]):  # a NaN counts as the largest
             raise BackendError(f"The model gave no usable logits for position {position}: that of token {best} is {row[best]}.")
         allowed = row if mask is None else np.where(mask, row, np.float32(-np.inf))
         if self._params.temperature == 0.0:
@@ -137,7 +138,7 @@ def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[Toke
 
 
 def _require_choice(best: float, position: int) -> None:
-    if not np.isfinite(best):
+    if not isfinite(best):
         raise BackendError(
             f"No token can be chosen at position {position}: after penalties, bias and mask the best value is {best}."
         )

@@ -71,7 +71,8 @@ class GgmlRunner:
             self._pool.close()
 
     def _check(self, batch: Batch) -> None:
-        if batch.rows == 0 or int(batch.tokens.max()) >= self._model.vocab_size or int(batch.tokens.min()) < -1:
+        ids = batch.tokens.tolist()
+        if not ids or max(ids) >= self._model.vocab_size or min(ids) < -1:
             largest = self._model.vocab_size - 1
             raise BackendError(f"a batch needs rows, and token ids from 0 to {largest} (or -1 for an embedding).")
 
@@ -99,7 +100,7 @@ class GgmlRunner:
             batch.sequences,
             len(batch.wanted) if wanted else 0,
             taps,
-            bool((batch.tokens < 0).any()),
+            min(batch.tokens.tolist()) < 0,
             None if batch.rows_in is None else batch.rows_in.shape[1],
             None if batch.rope_pos is None else batch.rope_pos.shape[1],
             tuple((group, table.shape[1]) for group, table in batch.tables.items()),
