@@ -144,6 +144,7 @@ def test_compiled_constraints_are_kept(tokenizer: Tokenizer) -> None:
         ({"enum": []}, "#/enum is \\[\\]; expected a list that is not empty"),
         ({"minLength": -1}, "#/minLength is -1; expected a whole number"),
         ({"minItems": True}, "#/minItems is true"),
+        ({"minimum": 10**14}, "#/minimum is 100000000000000; expected a number of at most 14 digits"),
         ({"multipleOf": 0}, "#/multipleOf is 0"),
         ({"format": "regex"}, '#/format is "regex"; expected one of date-time'),
         ({"required": "a"}, "#/required is"),
@@ -159,6 +160,31 @@ def test_a_schema_that_cannot_be_followed_is_refused(constraints: Constraints, s
         constraints.compile(Constraint.json_schema(schema))
     assert caught.value.param == "constraint"
     assert caught.value.code in ("invalid_schema", "unsupported_schema")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "good", "bad"),
+    [
+        (
+            {"exclusiveMinimum": 0, "exclusiveMaximum": 0.5},
+            ["0.1", "0.49", "0.00000000000001"],
+            ["0", "0.0", "-0", "0.5", "0.50"],
+        ),
+        ({"exclusiveMinimum": -0.5, "exclusiveMaximum": 0}, ["-0.1", "-0.49"], ["0", "-0", "-0.0", "-0.5"]),
+        ({"exclusiveMinimum": 3, "maximum": 3.5}, ["3.5", "3.25"], ["3", "3.0", "3.6"]),
+        ({"exclusiveMinimum": 3, "minimum": 2}, ["3.25", "4", "100"], ["3", "2", "3.0"]),
+        ({"allOf": [{"exclusiveMinimum": 0}, {"maximum": 0.5}]}, ["0.5"], ["0"]),
+        ({"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 5}, ["4"], ["3", "5"]),
+        ({"type": "integer", "minimum": 10**14 - 3, "exclusiveMaximum": 10**14 - 1}, [str(10**14 - 3)], [str(10**14 - 1)]),
+        ({"minimum": 0.5, "maximum": 0.9999999999999999}, ["0.5", "0.75"], ["1", "1.0", "0.4999"]),
+        ({"minimum": 0.1 + 0.2, "maximum": 0.5}, ["0.31", "0.5"], ["0.3", "0.30000000000000003"]),
+    ],
+    ids=str,
+)
+def test_exclusive_bounds(constraints: Constraints, bounds: Any, good: list[str], bad: list[str]) -> None:
+    grammar = constraints.compile(Constraint.json_schema({"type": "number", **bounds}))
+    assert [fits(grammar, text) for text in good] == [True] * len(good)
+    assert [fits(grammar, text) for text in bad] == [False] * len(bad)
 
 
 def test_what_only_describes_is_allowed(constraints: Constraints) -> None:

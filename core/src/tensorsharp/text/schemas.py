@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
@@ -24,7 +24,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MAX_BOUND
 
 
 def _is_texts(value: Any) -> bool:
@@ -52,7 +52,7 @@ _A_SCHEMA: Final = (_is_schema, "a schema: an object or a boolean")
 _SCHEMAS: Final = (_is_schemas, "a list of schemas that is not empty")
 _SCHEMA_MAP: Final = (_is_schema_map, "an object whose values are schemas")
 _COUNT: Final = (_is_count, "a whole number, 0 or more")
-_NUMBER: Final = (_is_number, "a number")
+_NUMBER: Final = (_is_number, "a number of at most 14 digits before the point")
 _TEXT: Final = (lambda value: isinstance(value, str), "a string")
 
 KEYWORDS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
@@ -96,6 +96,11 @@ UNSUPPORTED: Final = (
     | frozenset({"additionalItems", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "contentSchema"})
 )
 """Known words, which nobody mistyped."""
+_LOWER: Final = ("minimum", "exclusiveMinimum")
+_BOUNDS: Final = (*_LOWER, "maximum", "exclusiveMaximum")
+_DIGITS: Final = 15
+"""All of so many digits of a decimal number count in float64."""
+MAX_BOUND: Final = 10 ** (_DIGITS - 1) - 1
 _ONE: Final = ("items", "additionalProperties")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS: Final = ("$defs", "definitions", "properties", "patternProperties")
@@ -107,13 +112,13 @@ def read_schema(source: str) -> Schema:
 
 
 def check_schema(schema: Any) -> Schema:
-    """The same for a schema that was read from JSON."""
+    """The same for a schema that was read from JSON. Exclusive bounds may come back as inclusive ones, see `closed`."""
     if not _is_schema(schema):
         _refuse(f"The schema is {schema!r:.100}; expected an object or a boolean.")
     if schema is False:
         _refuse("The schema is false, which nothing fits.")
     _check(schema, "#", schema)
-    return True if isinstance(schema, bool) else schema
+    return closed(schema)
 
 
 def read_json(source: str) -> Any:
@@ -127,6 +132,49 @@ def read_json(source: str) -> Any:
     if _deeper(value, MAX_DEPTH):
         _refuse_depth()
     return value
+
+
+def closed(schema: Schema) -> Schema:
+    """The schema with bounds that llguidance reads exactly, and inclusive ones for exclusive ones at whole numbers.
+
+    It reads decimals of up to 15 digits exactly, so others are rounded inwards. Version 1.9 lets `0` through for numbers above
+    0 and below 1, and the like at other whole numbers, so such a bound moves by the last of 15 digits.
+    """
+    if isinstance(schema, bool):
+        return schema
+    made: dict[str, Any] = {
+        keyword: _inward(value, keyword in _LOWER) if keyword in _BOUNDS else value for keyword, value in schema.items()
+    }
+    low, high = made.get("exclusiveMinimum"), made.get("exclusiveMaximum")
+    if low is not None and low >= 0 and low == int(low):
+        del made["exclusiveMinimum"]
+        made["minimum"] = max(made.get("minimum", low), low + _step(low))
+    if high is not None and high <= 0 and high == int(high):
+        del made["exclusiveMaximum"]
+        made["maximum"] = min(made.get("maximum", high), high - _step(high))
+    for keyword in _ONE:
+        if keyword in made:
+            made[keyword] = closed(made[keyword])
+    for keyword in _LISTS:
+        if keyword in made:
+            made[keyword] = [closed(item) for item in made[keyword]]
+    for keyword in _MAPS:
+        if keyword in made:
+            made[keyword] = {name: closed(item) for name, item in made[keyword].items()}
+    return made
+
+
+def _inward(bound: float, up: bool) -> float:
+    """The bound in 15 digits, rounded up or down."""
+    value = Decimal(repr(bound))
+    if len(value.as_tuple().digits) <= _DIGITS:
+        return bound
+    return float(Context(_DIGITS, ROUND_CEILING if up else ROUND_FLOOR).plus(value))
+
+
+def _step(bound: float) -> float:
+    """The last of 15 digits of a whole number with its fraction."""
+    return float(10.0 ** (len(str(abs(int(bound)))) - _DIGITS))
 
 
 def children(schema: Schema) -> Iterator[tuple[str, Schema]]:
