@@ -23,7 +23,8 @@ from tensorsharp.errors import (
     TensorSharpError,
     UnsupportedError,
 )
-from tensorsharp.llm import LLM, load, sampling_params
+from tensorsharp.llm import LLM, load
+from tensorsharp.parameters import sampling_params
 from tensorsharp.testing.fakes import FakeRunner
 from tensorsharp.types import Constraint, GenerationRequest, SamplingParams
 

@@ -58,7 +58,7 @@ def test_the_flag_of_one_backend_is_handed_to_it_and_to_no_other() -> None:
 
 
 def test_sampling_settings_are_those_of_a_request() -> None:
-    from tensorsharp.llm import sampling_params
+    from tensorsharp.parameters import sampling_params
     from tensorsharp.types import SamplingParams
 
     assert sampling_params(options.sampling(resolve(environ={}).settings)) == SamplingParams()

@@ -5,8 +5,8 @@
 
 Written beside this file: for each real model `<model>-greedy.npz` (teacher-forced greedy replies) and
 `<model>-float32.npz` (logits of a float32 copy, and how far llama.cpp's own quantised arithmetic is from it), and for
-each tiny checkpoint `tiny-<what>.npz`. Kernels follow the processor, so another machine gives slightly other numbers;
-the tests' bounds allow for that.
+each tiny checkpoint `tiny-<what>.npz` (its logits, or the one vector of a model for embeddings). Kernels follow the
+processor, so another machine gives slightly other numbers; the tests' bounds allow for that.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tests.goldens.records import HERE, NEW_TOKENS, ROWS, Float32, Greedy, TinyRun, columns_of, one_minus_cosine, top_two
-from tests.goldens.tinies import TINIES, TINY_IDS, digest, write
+from tests.goldens.tinies import EMBEDDINGS, TINIES, TINY_IDS, digest, write
 from tests.oracle.capi import OracleError
 from tests.oracle.dequantised import float32_copy
 from tests.oracle.llamacpp import Context, Model, Settings, load, opened
@@ -104,13 +104,28 @@ def make_tiny(name: str, folder: Path) -> None:
         TinyRun(digest(path), np.array(TINY_IDS, np.int32), logits).save(folder / f"{name}.npz")
 
 
+def make_embedding(name: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = write(name, Path(scratch))
+        with opened(path, Settings(context=128, chunk=len(TINY_IDS), embeddings=True)) as (_, context):
+            vector = context.embedding(TINY_IDS)
+        TinyRun(digest(path), np.array(TINY_IDS, np.int32), vector[None]).save(folder / f"{name}.npz")
+
+
+def maker(name: str) -> Callable[[str, Path], None]:
+    if name in REAL_MODELS:
+        return make_real
+    return make_embedding if name in EMBEDDINGS else make_tiny
+
+
 def main() -> None:
+    every = [*TINIES, *EMBEDDINGS, *REAL_MODELS]
     parser = argparse.ArgumentParser(description="Record what llama.cpp answers.")
-    parser.add_argument("names", nargs="*", help=f"which ({', '.join([*REAL_MODELS, *TINIES])}); all if none is named")
+    parser.add_argument("names", nargs="*", help=f"which ({', '.join(every)}); all if none is named")
     parser.add_argument("--to", type=Path, default=HERE, help="folder to write to (default: beside this file)")
     chosen = parser.parse_args()
-    for name in chosen.names or [*TINIES, *REAL_MODELS]:
-        (make_real if name in REAL_MODELS else make_tiny)(name, chosen.to)
+    for name in chosen.names or every:
+        maker(name)(name, chosen.to)
 
 
 if __name__ == "__main__":

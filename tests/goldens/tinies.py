@@ -24,6 +24,10 @@ TINIES: dict[str, Tiny] = {
     "tiny-gemma3": tiny("gemma3"),
     "tiny-gemma3-relu": tiny("gemma3", seed=2),
 }
+EMBEDDINGS: dict[str, Tiny] = {
+    f"tiny-qwen3-{name}": tiny("qwen3", pooling=number, seed=number) for name, number in (("mean", 1), ("last", 3))
+}
+"""Those that give a vector for a text. llama.cpp pools the first row only of encoders."""
 STEEP = "tiny-gemma3-relu"
 """Gates times 2^20, up projections divided by it: GELU is then ReLU nearly everywhere, and llama.cpp's table of it in
 half precision (https://github.com/ggml-org/llama.cpp, ggml-cpu/vec.h) no longer hides what the rest of the graph does."""
@@ -32,7 +36,7 @@ _STEEPNESS = np.float32(2**20)
 
 def write(name: str, folder: Path) -> Path:
     """Write the checkpoint into `folder`; the same bytes every time."""
-    path = write_tiny(folder / f"{name}.gguf", TINIES[name])
+    path = write_tiny(folder / f"{name}.gguf", (TINIES | EMBEDDINGS)[name])
     if name == STEEP:
         _steepen(path)
     return path

@@ -222,6 +222,8 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
         "llama_sampler_sample": (_I32, [_P, _P, _I32]),
         "llama_sampler_free": (None, [_P]),
         "llama_get_logits_ith": (ctypes.POINTER(_FLOAT), [_P, _I32]),
+        "llama_get_embeddings_seq": (ctypes.POINTER(_FLOAT), [_P, _I32]),
+        "llama_model_n_embd": (_I32, [_P]),
     }
     for name, (result, arguments) in functions.items():
         try:

@@ -59,7 +59,8 @@ class Settings:
     """How a context computes. The defaults are the ones for numerics; a benchmark names its own.
 
     chunk: most rows of one pass (llama.cpp's ubatch). context: rows of the cache. outputs: most rows of one decode call
-    whose logits are kept. kv: "f32" or "f16". swa_full: keep every position of a sliding-window cache.
+    whose logits are kept. kv: "f32" or "f16". swa_full: keep every position of a sliding-window cache. embeddings: pool rows as
+    the file says instead of giving logits.
     """
 
     context: int = 1024
@@ -69,6 +70,7 @@ class Settings:
     flash_attention: bool = False
     outputs: int | None = None
     swa_full: bool = True
+    embeddings: bool = False
 
 
 class LlamaCpp:
@@ -169,6 +171,7 @@ class Context(_Owned):
     def __init__(self, api: LlamaCpp, model: Model, settings: Settings) -> None:
         self._lib = api.lib
         self._vocab_size = model.vocab_size
+        self._width: int = self._lib.llama_model_n_embd(model.handle)
         outputs = settings.outputs or settings.chunk
         params = self._lib.llama_context_default_params()
         params.n_ctx = settings.context
@@ -178,6 +181,7 @@ class Context(_Owned):
         params.flash_attn_type = int(settings.flash_attention)
         params.type_k = params.type_v = KV_TYPES[settings.kv]
         params.swa_full = settings.swa_full
+        params.embeddings = settings.embeddings
         api.errors.clear()
         self._handle = self._lib.llama_init_from_model(model.handle, params)
         if not self._handle:
@@ -216,6 +220,14 @@ class Context(_Owned):
         for row in range(n):
             out[row] = np.ctypeslib.as_array(self._lib.llama_get_logits_ith(self._handle, row), shape=(self._vocab_size,))
         return out
+
+    def embedding(self, tokens: Sequence[int]) -> F32:
+        """[width] of at most `chunk` tokens, pooled as the file says, not normalised; in a context made for embeddings."""
+        import numpy as np
+
+        self.truncate(0)
+        self.advance(tokens, range(len(tokens)))
+        return np.ctypeslib.as_array(self._lib.llama_get_embeddings_seq(self._handle, 0), shape=(self._width,)).copy()
 
     def likeliest(self) -> int:
         """The most likely token after the last row that was asked for, found by the library's own sampler."""

@@ -10,9 +10,9 @@ import pytest
 
 from tests.accuracy.teacher import FAR, SHARE, WIDEST, compare, loaded
 from tests.driver import Driver
-from tests.goldens.make import TEXT, make_real, make_tiny
+from tests.goldens.make import TEXT, make_real, maker
 from tests.goldens.records import ROWS, Float32, Greedy, TinyRun, one_minus_cosine
-from tests.goldens.tinies import TINIES
+from tests.goldens.tinies import EMBEDDINGS, TINIES
 from tests.oracle.capi import OracleError, matching_layout
 from tests.oracle.dequantised import float32_copy
 from tests.oracle.llamacpp import LlamaCpp, Settings, find_library, library_in, load, opened
@@ -77,9 +77,9 @@ def test_a_file_that_cannot_be_loaded_is_refused(llamacpp: LlamaCpp, tmp_path: P
 
 @pytest.mark.oracle
 @pytest.mark.usefixtures("llamacpp")
-@pytest.mark.parametrize("name", TINIES)
+@pytest.mark.parametrize("name", [*TINIES, *EMBEDDINGS])
 def test_tiny_goldens_are_reproduced(tmp_path: Path, name: str) -> None:
-    make_tiny(name, tmp_path)
+    maker(name)(name, tmp_path)
     recorded, again = TinyRun.of(name), TinyRun.of(name, tmp_path)
     assert again.digest == recorded.digest
     # Float32 sums in the order of this processor's kernels; the table of GELU makes gemma coarser.

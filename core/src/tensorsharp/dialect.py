@@ -97,8 +97,11 @@ class Dialect:
         messages = conversation.merge_system(messages, extra, developer=self.traits.developer)
         if messages[0]["role"] == "system" and not self.traits.system:
             messages = conversation.fold_system(messages)
-        if not self.traits.reasoning:
-            messages = conversation.without_reasoning(messages)
+        messages = conversation.with_reasoning(messages, self.traits.reasoning)
+        if any(len(m.get("tool_calls", ())) > 1 for m in messages) and not self.traits.several_calls:
+            messages = conversation.one_call_each(messages)
+        if uses_calls and native and self.traits.short_ids:
+            messages = conversation.with_short_ids(messages)
         if uses_calls and native and self.traits.text_arguments:
             messages = conversation.with_text_arguments(messages)
         if self.traits.parts:

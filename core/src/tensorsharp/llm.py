@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cached_property
 from operator import attrgetter
 from os import PathLike, fspath
@@ -19,12 +19,12 @@ from tensorsharp.engine.engine import Engine
 from tensorsharp.engine.eventlog import EventLog
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.observer import Observer
-from tensorsharp.engine.sizing import plan_state
 from tensorsharp.engine.stats import EngineStats
 from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
 from tensorsharp.generation import Generation, Reply
 from tensorsharp.opening import Opened
+from tensorsharp.parameters import sampling_params
 from tensorsharp.protocols.backend import Backend, BackendOptions
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.chat import ChatStyle, HasChatStyle
@@ -34,6 +34,7 @@ from tensorsharp.protocols.layout import FORMAT_BYTES, Format
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.registry import Registry
+from tensorsharp.starting import start_engine
 from tensorsharp.types import Constraint, GenerationRequest, SamplingParams
 from tensorsharp.weights.gguf import open_gguf
 
@@ -52,7 +53,7 @@ Message = Mapping[str, Any]
 
 DEFAULT_BACKEND = "ggml"
 DEFAULT_CONTEXT = 8192
-REQUEST_OPTIONS = ("priority", "timeout_s", "cache_scope", "constraint")
+REQUEST_OPTIONS = ("id", "priority", "timeout_s", "cache_scope", "constraint")
 TEMPLATE_KEY = "tokenizer.chat_template"
 
 
@@ -108,7 +109,7 @@ def load(
             config = EngineConfig(context, scheduler, identity=identity)
             observers: list[Observer] = [EventLog(Path(file.path).name), *([] if hooks is None else [hooks])]
             this = Opened(file, model, runs_on)
-            engine = _engine(stack, this, config, cast("Format", kv_type), observers, composition_log)
+            engine = start_engine(stack, this, config, cast("Format", kv_type), observers, composition_log)
             tell("weights", 1.0)
             tell("tokenizer", 0.0)
             ready = tokenizer.result()
@@ -116,7 +117,9 @@ def load(
         if hooks is not None:
             hooks.call("on_model_loaded", path=file.path, architecture=file.architecture, backend=runs_on.name)
             stack.callback(hooks.call, "on_model_unloaded", path=file.path)
-        return LLM(file, model, runs_on, engine, ready, stack.pop_all(), load_s=time.perf_counter() - began)
+        capabilities = plugins.spec("model", file.architecture).capabilities
+        seconds = time.perf_counter() - began
+        return LLM(file, model, runs_on, engine, ready, stack.pop_all(), load_s=seconds, capabilities=capabilities)
 
 
 def _hooks(plugins: Registry) -> Hooks | None:
@@ -142,42 +145,11 @@ def _context(asked: int | None, longest: int) -> int:
     return asked
 
 
-def _engine(
-    stack: ExitStack,
-    this: Opened,
-    config: EngineConfig,
-    kv_type: Format,
-    observers: Sequence[Observer],
-    composition_log: str | PathLike[str] | None,
-) -> Engine:
-    """Plan the memory, then load the weights, allocate the state and start the engine; `stack` closes them."""
-    available = this.available()
-    layout = this.model.layout(kv_type)
-    sequences, rows = config.scheduler.parallel, config.scheduler.rows
-    sizes = plan_state(layout, context=config.context, sequences=sequences, rows=rows, available=available)
-    composition = None
-    if composition_log is not None:
-        from tensorsharp.replay import open_log
-
-        composition = open_log(composition_log, this, kv_type, sizes)
-        stack.callback(composition.close)
-    weights = this.backend.load(this.file, this.model.weights())
-    stack.callback(weights.close)
-    with ExitStack() as pending:
-        store = this.backend.state(layout, sizes)
-        pending.callback(store.free)
-        runner = this.backend.compile(this.model, weights, store)
-        pending.callback(runner.close)
-        engine = Engine(this.model, runner, store, config, observers, composition)
-        pending.pop_all()  # they are the engine's now
-    return stack.enter_context(engine)
-
-
 class LLM:
     """A loaded model. Thread-safe: requests of several threads run together, `parallel` at a time.
 
     Made by :func:`load`. Keyword arguments named `params` are the fields of
-    :class:`~tensorsharp.types.SamplingParams`, and `priority`, `timeout_s` and `cache_scope` of
+    :class:`~tensorsharp.types.SamplingParams`, and `id`, `priority`, `timeout_s` and `cache_scope` of
     :class:`~tensorsharp.types.GenerationRequest`; `constraint` is a :class:`~tensorsharp.types.Constraint`. An unknown one
     or a bad value is a RequestError, a full queue a CapacityError.
     """
@@ -192,6 +164,7 @@ class LLM:
         owned: ExitStack,
         *,
         load_s: float = 0.0,
+        capabilities: frozenset[str] = frozenset(),
     ) -> None:
         self.file = file
         self.model = model
@@ -199,6 +172,7 @@ class LLM:
         self.engine = engine
         self.tokenizer = tokenizer
         self.load_s = load_s
+        self.capabilities = capabilities
         self._owned = owned
 
     # prompts in -------------------------------------------------------------------------------------------------
@@ -328,6 +302,17 @@ class LLM:
         bos = self.tokenizer.bos
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
 
+    def fill_ids(self, before: str, after: str) -> list[int]:
+        """Ids of a prompt whose reply stands between two texts. UnsupportedError if the model was not made for it."""
+        from tensorsharp.text.fill import fill_tokens
+
+        tokens = fill_tokens(self.file.metadata, self.tokenizer)
+        if tokens is None:
+            raise UnsupportedError(
+                f"{self.file.path} names no tokens to fill in the middle with.", param="suffix", hint="Leave the suffix out."
+            )
+        return tokens.prompt(self.tokenizer, before, after)
+
     def detokenize(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Text of ids."""
         return self.tokenizer.decode(ids, special=special)
@@ -335,6 +320,13 @@ class LLM:
     def logits(self, ids: Sequence[int]) -> F32:
         """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]."""
         return self.engine.logits(tuple(ids))
+
+    def embed(self, texts: Sequence[str | Sequence[int]]) -> F32:
+        """Texts, or their ids -> [texts, width] float32, rows of length 1. UnsupportedError if the file is not made for it."""
+        from tensorsharp.embedding import pooling
+
+        kind = pooling(self.file, self.capabilities)
+        return self.engine.embed([self.tokenizer.encode(t) if isinstance(t, str) else t for t in texts], kind)
 
     def stats(self) -> EngineStats:
         return self.engine.stats()
@@ -379,22 +371,3 @@ class LLM:
     def _start(self, ids: list[int], params: Mapping[str, Any]) -> Generation:
         handle, sampling = self.submit(ids, params)
         return Generation(handle, TextStream(self.tokenizer, sampling.stop), logprobs=sampling.logprobs is not None)
-
-
-def sampling_params(params: Mapping[str, Any]) -> SamplingParams:
-    """Checked parameters from keyword arguments. `stop` may be one string. RequestError names what is wrong."""
-    known = [f.name for f in fields(SamplingParams)]
-    unknown = [name for name in params if name not in known]
-    if unknown:
-        raise RequestError(
-            f"{unknown[0]!r} is not a parameter; expected one of {', '.join(known)}.", param=unknown[0], code="unknown_parameter"
-        )
-    given = dict(params)
-    for name, one in (("stop", str), ("stop_token_ids", int)):
-        if name in given:
-            given[name] = (given[name],) if isinstance(given[name], one) else _as_tuple(given[name])
-    return SamplingParams(**given)
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, set, frozenset)) else value

@@ -15,13 +15,16 @@ from typing import Literal, Protocol
 
 from tensorsharp.inputs import Rope, Tensor
 
-__all__ = ["Activation", "GatedKind", "Ops", "Rope", "Source", "Tensor"]
+__all__ = ["OUTPUT", "Activation", "GatedKind", "Ops", "Rope", "Source", "Tensor"]
 
 Activation = Literal["silu", "sigmoid", "gelu_tanh", "gelu_erf", "softplus", "relu", "relu2", "tanh", "exp", "sqrt", "ssqrt"]
 """`relu2` = relu(x)^2; `ssqrt` = sign(x)*sqrt(max(|x|, 1e-6)); `softplus` = x where x > 20."""
 
 GatedKind = Literal["silu", "sigmoid", "gelu_tanh", "gelu_erf", "relu", "relu2", "oai"]
 """The activation of the gate in `glu`; `oai`: min(g,L)*sigmoid(1.702*min(g,L)) * (clamp(u,-L,L)+1)."""
+
+OUTPUT = "output"
+"""The tap of the rows [W, width] that logits are made from, normalised; embeddings are pooled from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,8 @@ class Ops(Protocol):
         ...
 
     def tap(self, name: str, x: Tensor) -> None:
-        """17. Publish a tensor under a name; costs nothing unless the step asks for it."""
+        """17. Publish a tensor under a name; costs nothing unless the step asks for it. It has a row for each of the batch,
+        but under :data:`OUTPUT` one for each row that logits are wanted for."""
         ...
 
     # 18-23 stateful --------------------------------------------------------------------------------------------

@@ -66,7 +66,14 @@ def test_every_step_is_the_same_again(tmp_path: Path, model: FakeModel) -> None:
     done = played(records, model)
     assert [d.number for d in done] == list(range(1, len(done) + 1))
     assert [d for d in done if d.differences] == []
-    assert {id for d in done for id in d.requests} == {"request-1", "request-2", "request-3", "request-4", "request-5", "logits"}
+    assert {id for d in done for id in d.requests} == {
+        "request-1",
+        "request-2",
+        "request-3",
+        "request-4",
+        "request-5",
+        "evaluation",
+    }
     assert sum(len(tokens) for r in records for _, tokens in r.get("chosen", [])) > 60
     if model is MODEL:
         assert any("restore" in r for r in records), "saved state came back"

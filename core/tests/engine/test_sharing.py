@@ -8,6 +8,7 @@ from engine_bench import BLOCK, FULL, MODEL, SLIDING, VOCAB, Bench, Collector, a
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensorsharp.engine.evaluation import AllLogits
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.sequence import Sequence
 from tensorsharp.engine.sharing import STEP_COST, cost
@@ -204,7 +205,9 @@ def test_an_evaluation_shares_what_it_computed_and_takes_nothing() -> None:
     first = bench.give(request(ids, max_tokens=2))
     out = np.empty((100, VOCAB), np.float32)
     sink = Collector()
-    bench.core.add(Sequence(GenerationRequest(tuple(ids)), Sampler(SamplingParams(), 0), sink, limit=100, rows=64, collect=out))
+    bench.core.add(
+        Sequence(GenerationRequest(tuple(ids)), Sampler(SamplingParams(), 0), sink, limit=100, rows=64, evaluation=AllLogits(out))
+    )
     bench.drain()
     assert np.array_equal(out, FULL.expected_logits(ids))
     assert sink.finished is not None

@@ -63,13 +63,13 @@ class Composition:
         masked = sequence.guide is not None
         self.write("request", sequence.rank[1], **facts, seed=sequence.sampler.seed, masked=masked)
 
-    def step(self, runner: Runner, work: SequenceOf[Work], batch: Batch) -> StepResult:
-        """Compute a batch and write it down; what the runner raises goes on."""
+    def step(self, runner: Runner, work: SequenceOf[Work], batch: Batch, taps: SequenceOf[str]) -> StepResult:
+        """Compute a batch and write it down; what the runner raises goes on. Of taps nothing is written."""
         self._steps += 1
         self._work = [(w.sequence, w.sequence.length) for w in work]
         facts = {"requests": [sequence.rank[1] for sequence, _ in self._work], "batch": batch_data(batch)}
         try:
-            result = runner.step(batch)
+            result = runner.step(batch, taps)
         except Exception as error:
             self.write("step", self._steps, **facts, error=f"{type(error).__name__}: {error}")
             raise

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
+import numpy as np
+
 from tensorsharp.engine.batch import Work, build_batch
 from tensorsharp.engine.checkpoints import Checkpoints
 from tensorsharp.engine.composition import Composition
@@ -18,9 +20,12 @@ from tensorsharp.engine.scheduler import Scheduler
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence
 from tensorsharp.errors import TensorSharpError
+from tensorsharp.ops import OUTPUT
 from tensorsharp.protocols.backend import Runner, StepResult
 from tensorsharp.protocols.batch import F32
 from tensorsharp.types import FinishReason, TokenEvent
+
+_NOTHING: F32 = np.zeros((0, 0), np.float32)
 
 
 class EngineCore:
@@ -95,12 +100,15 @@ class EngineCore:
 
     def _compute(self, work: SequenceOf[Work]) -> StepResult:
         batch = build_batch(work, self.seats.tables, self._history)
-        return self._runner.step(batch) if self._composition is None else self._composition.step(self._runner, work, batch)
+        taps = _taps(work)
+        if self._composition is None:
+            return self._runner.step(batch, taps)
+        return self._composition.step(self._runner, work, batch, taps)
 
     def _begin(self, work: SequenceOf[Work], now: float) -> None:
         for sequence in (w.sequence for w in work if w.sequence.clock.started is None):
             sequence.clock.started = now
-            if sequence.collect is None:
+            if sequence.evaluation is None:
                 self.metrics.started(sequence.prompt, sequence.cached or 0)
             if self._composition is not None:
                 self._composition.request(sequence)
@@ -155,10 +163,11 @@ class EngineCore:
     def _hand_out(self, work: SequenceOf[Work], result: StepResult) -> None:
         self.metrics.step(sum(w.rows for w in work), result.fallbacks)
         row = 0
+        output = result.taps.get(OUTPUT, _NOTHING)
         for w in work:
             sequence = w.sequence
             wanted = sequence.wanted(w.rows)
-            logits = result.logits[row : row + wanted]
+            rows = slice(row, row + wanted)
             row += wanted
             first = sequence.computed
             try:
@@ -171,15 +180,12 @@ class EngineCore:
                 sequence.prefilled += w.rows
             if self._finish_asked(sequence) or not wanted:
                 continue
-            if sequence.collect is None:
-                self._generate(sequence, logits)
-            else:
-                self._collect(sequence, sequence.collect, first, logits)
-
-    def _collect(self, sequence: Sequence, target: F32, first: int, logits: F32) -> None:
-        target[first : first + len(logits)] = logits
-        if sequence.pending == 0:
-            self._finish(sequence, "length")
+            if sequence.evaluation is None:
+                self._generate(sequence, result.logits[rows])
+                continue
+            sequence.evaluation.take(first, result.logits[rows], output[rows])
+            if sequence.pending == 0:
+                self._finish(sequence, "length")
 
     def _generate(self, sequence: Sequence, logits: F32) -> None:
         guide, ids = sequence.guide, sequence.ids[: sequence.length]
@@ -213,9 +219,14 @@ class EngineCore:
     ) -> None:
         self.scheduler.remove(sequence, spoiled=spoiled)
         finished = sequence.finished(reason, error=error, stop=stop)
-        if sequence.collect is None:
+        if sequence.evaluation is None:
             self.metrics.finished(finished, time.perf_counter() - sequence.clock.submitted)
         sequence.sink.finish(finished)
+
+
+def _taps(work: SequenceOf[Work]) -> tuple[str, ...]:
+    """What the step has to publish besides logits."""
+    return tuple(sorted({tap for w in work if w.sequence.evaluation is not None for tap in w.sequence.evaluation.taps}))
 
 
 def _sentence(what: str, error: Exception) -> str:

@@ -19,6 +19,7 @@ from tensorsharp.engine.composition import Composition, RecordedStore
 from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.constrain import Guide, Masks
 from tensorsharp.engine.core import EngineCore
+from tensorsharp.engine.evaluation import AllLogits, Embedding, Evaluation, Pooling
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.lower import Lower
 from tensorsharp.engine.observer import Observer
@@ -60,6 +61,7 @@ class Engine:
         self._rows = scheduler.rows
         self._queue = scheduler.queue
         self._vocab = model.vocab_size
+        self._width = model.width
         self._runner = runner
         self._store = store if composition is None else RecordedStore(store, composition)
         self._observers = tuple(observers)
@@ -90,6 +92,11 @@ class Engine:
         """Positions that a sequence may have: the context, or what the blocks can hold if that is less."""
         return self._core.seats.limit
 
+    @property
+    def parallel(self) -> int:
+        """Requests that may run at once."""
+        return self._core.seats.total
+
     def check(self, request: GenerationRequest) -> None:
         """RequestError if `submit` would refuse the request."""
         check_request(request, self._vocab, self.limit)
@@ -108,16 +115,32 @@ class Engine:
         check_prompt(len(ids), self.limit, reply=0)
         check_ids(ids, self._vocab, "ids")
         out = np.empty((len(ids), self._vocab), np.float32)
-        rows = max(1, min(self._rows, _COLLECTED_ELEMENTS // self._vocab))
-        request = GenerationRequest(tuple(ids), id="logits")
-        handle = self._start(request, Sampler(SamplingParams(), 0), limit=len(ids), rows=rows, collect=out)
-        try:
-            finished = handle.result()
-        finally:
-            handle.cancel()
-        if finished.reason != "length":
-            raise BackendError(finished.error or f"The evaluation was ended: {finished.reason}.")
+        _wait(self._evaluate(ids, AllLogits(out)))
         return out
+
+    def embed(self, texts: SequenceOf[SequenceOf[int]], pooling: Pooling) -> F32:
+        """Token ids of several texts -> [texts, width] float32, rows of length 1. They are computed together.
+
+        RequestError, before anything is computed, if a text is empty, too long or has ids outside the vocabulary;
+        BackendError if the model publishes no rows to pool.
+        """
+        for number, ids in enumerate(texts):
+            check_prompt(len(ids), self.limit, reply=0)
+            check_ids(ids, self._vocab, f"text {number}")
+        pooled = [Embedding(pooling, len(ids)) for ids in texts]
+        handles = [self._evaluate(ids, embedding) for ids, embedding in zip(texts, pooled, strict=True)]
+        try:
+            for handle in handles:
+                _wait(handle)
+        finally:
+            for handle in handles:
+                handle.cancel()
+        return np.array([embedding.vector() for embedding in pooled], np.float32).reshape(len(texts), self._width)
+
+    def _evaluate(self, ids: SequenceOf[int], evaluation: Evaluation) -> RequestHandle:
+        rows = max(1, min(self._rows, _COLLECTED_ELEMENTS // self._vocab))
+        request = GenerationRequest(tuple(ids), id="evaluation")
+        return self._start(request, Sampler(SamplingParams(), 0), limit=len(ids), rows=rows, evaluation=evaluation)
 
     def stats(self) -> EngineStats:
         """What happened so far and what is in use now. From any thread, at any time."""
@@ -214,7 +237,7 @@ class Engine:
         *,
         limit: int,
         rows: int,
-        collect: F32 | None = None,
+        evaluation: Evaluation | None = None,
         guide: Guide | None = None,
         observers: SequenceOf[Observer] = (),
     ) -> RequestHandle:
@@ -223,7 +246,7 @@ class Engine:
             observer.on_request_start(request)
         ended = partial(self._leave, request=request, observers=observers)
         handle = RequestHandle(request.id or "", sampler.seed, ended)
-        sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, collect=collect, guide=guide)
+        sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, evaluation=evaluation, guide=guide)
         with self._changed:
             self._check_open()
             self._inbox.append(sequence)
@@ -248,6 +271,16 @@ class Engine:
                 self._core.add(sequence)
             self._inbox.clear()
             return not self._closed
+
+
+def _wait(handle: RequestHandle) -> None:
+    """Until an evaluation is done; BackendError if it was ended before."""
+    try:
+        finished = handle.result()
+    finally:
+        handle.cancel()
+    if finished.reason != "length":
+        raise BackendError(finished.error or f"The evaluation was ended: {finished.reason}.")
 
 
 def _random_seed() -> int:

@@ -9,10 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from tensorsharp.engine.constrain import Guide
+from tensorsharp.engine.evaluation import Evaluation
 from tensorsharp.engine.prefix import Chain, Link
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.seats import Seat
-from tensorsharp.protocols.batch import F32, I32
+from tensorsharp.protocols.batch import I32
 from tensorsharp.types import Finished, FinishReason, GenerationRequest, Timings, TokenEvent, Usage
 
 
@@ -68,9 +69,9 @@ class Sequence:
     """Token ids, how many of them are computed, and where their state lies.
 
     ids [limit] int32: prompt and reply; the first `length` are known, state exists for the first `computed`.
-    room: tokens that the reply may have at most. rows: most rows of it in one step. collect: [n, vocab] float32 that
-    takes the logits of every prompt row, for evaluation; None for a request that generates. rank: who is served first,
-    lowest first. guide: the constraint of the reply, or None.
+    room: tokens that the reply may have at most. rows: most rows of it in one step. evaluation: what takes the results of
+    the prompt's rows; None for a request that generates. rank: who is served first, lowest first. guide: the constraint of
+    the reply, or None.
 
     chain: names of its full blocks, None where nothing can be reused. begun: the position at which it took its seat,
     having found state for all before. labelled: full blocks that others can find. edges: positions, ascending, that a
@@ -87,7 +88,7 @@ class Sequence:
         *,
         limit: int,
         rows: int,
-        collect: F32 | None = None,
+        evaluation: Evaluation | None = None,
         guide: Guide | None = None,
     ) -> None:
         params = request.params
@@ -95,7 +96,7 @@ class Sequence:
         self.sampler = sampler
         self.sink = sink
         self.rows = rows
-        self.collect = collect
+        self.evaluation = evaluation
         self.guide = guide
         self.prompt = len(request.prompt_ids)
         self.room = limit - self.prompt if params.max_tokens is None else min(params.max_tokens, limit - self.prompt)
@@ -147,7 +148,7 @@ class Sequence:
     @property
     def reusable_links(self) -> list[Link]:
         """The blocks that need not be computed if they are found: at least one token always is, and all for an evaluation."""
-        if self.chain is None or self.collect is not None:
+        if self.chain is None or self.evaluation is not None:
             return []
         return self.chain.links[: self.chain.whole(self.length - 1)]
 
@@ -169,8 +170,8 @@ class Sequence:
 
     def wanted(self, rows: int) -> int:
         """How many of the next `rows` rows, counted from the last, need logits."""
-        if self.collect is not None:
-            return rows
+        if self.evaluation is not None:
+            return self.evaluation.wanted(rows, self.pending)
         return 1 if rows == self.pending else 0
 
     def append(self, token: int) -> float:

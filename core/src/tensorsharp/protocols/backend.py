@@ -94,8 +94,8 @@ class StateStore(Protocol):
 class StepResult:
     """What one step gave. Arrays belong to the caller until the next step of the same runner.
 
-    logits [W, vocab] float32. taps: name -> [R, m], for every row of the batch. fallbacks: op name -> how many times
-    it ran through the reference on the host.
+    logits [W, vocab] float32. taps: name -> [R, m], for every row of the batch; `output`: [W, m], for those of the logits.
+    fallbacks: op name -> how many times it ran through the reference on the host.
     """
 
     logits: F32

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tensorsharp.errors import ModelError
+from tensorsharp.ops import OUTPUT
 from tensorsharp.protocols.layout import Format, Paged
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.testing.memoryfile import AlteredFile
@@ -99,6 +100,21 @@ class ModelConformance(PluginChecks, StepChecks):
     @pytest.mark.parametrize("drafts", DRAFTS)
     def test_verifying_drafts_is_taking_steps(self, subject: Subject, drafts: int) -> None:
         super().test_verifying_drafts_is_taking_steps(subject, drafts)
+
+    @pytest.mark.capability("embedding")
+    def test_the_rows_that_logits_are_made_from(self, subject: Subject) -> None:
+        """A row for each that is wanted, the same alone and in a batch, and where logits differ they differ too."""
+        tokens = subject.tokens()
+        with subject.running() as running:
+            batch = running.result([(0, tokens), (1, tokens[:5]), (2, tokens[:40])], wanted="last", taps=(OUTPUT,))
+            together, logits = batch.taps[OUTPUT].copy(), batch.logits.copy()
+        assert together.shape == (3, subject.model.width)
+        assert np.isfinite(together).all()
+        assert len(np.unique(together, axis=0)) == len(np.unique(logits, axis=0)) == 3
+        for stream, length in enumerate((len(tokens), 5, 40)):
+            with subject.running() as running:
+                alone = running.result([(0, tokens[:length])], wanted="last", taps=(OUTPUT,)).taps[OUTPUT]
+                assert np.array_equal(alone[0], together[stream])
 
     def test_it_agrees_with_the_reference(self, subject: Subject) -> None:
         if subject.backend.name == "reference":

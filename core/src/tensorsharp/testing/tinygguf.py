@@ -29,7 +29,8 @@ class Tiny:
     weight_type: of every matrix, a name like "F32" or "Q4_K"; norms and biases are F32. window: of sliding layers.
     tied: no output matrix of its own. rope_freqs: per-frequency factors. experts: routed feed-forward blocks with so many
     experts, two for a row; 0 for dense ones. tokenizer: none (ids only) or a byte-level
-    BPE vocabulary, which needs 300 ids or more. chat_template: with a vocabulary.
+    BPE vocabulary, which needs 300 ids or more. chat_template: with a vocabulary. pooling: the number that makes it a model
+    for embeddings (1 mean, 2 first, 3 last row).
     """
 
     architecture: str = "llama"
@@ -48,6 +49,7 @@ class Tiny:
     experts: int = 0
     tokenizer: Literal["none", "bytes"] = "none"
     chat_template: str | None = None
+    pooling: int | None = None
     seed: int = 0
 
 
@@ -96,6 +98,8 @@ def _common(d: _Draft) -> None:
     }
     if t.experts:
         d.keys |= {"expert_count": t.experts, "expert_used_count": 2}
+    if t.pooling is not None:
+        d.keys["pooling_type"] = t.pooling
     d.matrix("token_embd", t.vocab_size, t.width)
     d.norm("output_norm", t.width)
     if not t.tied:

@@ -23,6 +23,11 @@ class Reasoning:
     answer: tuple[str, str] | None = None
 
     @property
+    def needed(self) -> tuple[str, ...]:
+        """The texts that a template of this kind has; it need not open what the model opens itself."""
+        return (self.close, *(self.answer or ()))
+
+    @property
     def markers(self) -> tuple[str, ...]:
         return (self.open, self.close, *(self.answer or ()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 from tensorsharp.errors import RequestError, UnsupportedError
@@ -66,6 +67,8 @@ class _Reader:
         if not isinstance(function, Mapping) or not isinstance(name, str):
             raise _refused(f"{field}.function.name", f"is {name!r:.100}; expected the tool's name")
         id = call.get("id") or f"call_{len(self._names)}"
+        if not isinstance(id, str):
+            raise _refused(f"{field}.id", f"is {id!r:.100}; expected a text")
         self._names[id] = name
         arguments = _arguments(function.get("arguments"), f"{field}.function.arguments")
         return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
@@ -152,9 +155,59 @@ def fold_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return rest
 
 
-def without_reasoning(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The messages without what the model said to itself."""
-    return [{key: value for key, value in m.items() if key != "reasoning_content"} for m in messages]
+def with_reasoning(messages: Iterable[Message], field: str | None) -> list[dict[str, Any]]:
+    """The messages with what the model said to itself in another field, or (None) left out.
+
+    A template with a field of its own takes what was said beside calls as reasoning too, and only one of both.
+    """
+    made = []
+    for message in messages:
+        plain = dict(message)
+        reasoning = plain.pop("reasoning_content", None)
+        if reasoning and field:
+            if field != "reasoning_content" and "tool_calls" in plain and plain["content"]:
+                reasoning, plain["content"] = f"{reasoning}\n\n{plain['content']}", ""
+            plain[field] = reasoning
+        made.append(plain)
+    return made
+
+
+def with_short_ids(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Identifiers of calls as nine letters and digits each."""
+
+    def short(id: str) -> str:
+        return id if len(id) == 9 and id.isalnum() else blake2b(id.encode("utf-8", "replace"), digest_size=5).hexdigest()[:9]
+
+    made = []
+    for message in messages:
+        plain = dict(message)
+        if "tool_calls" in plain:
+            plain["tool_calls"] = [{**call, "id": short(call["id"])} for call in plain["tool_calls"]]
+        if "tool_call_id" in plain:
+            plain["tool_call_id"] = short(str(plain["tool_call_id"]))
+        made.append(plain)
+    return made
+
+
+def one_call_each(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages with several calls as several messages, each with its result behind it."""
+    made: list[dict[str, Any]] = []
+    results = {m.get("tool_call_id"): dict(m) for m in messages if m["role"] == "tool"}
+    split: set[Any] = set()
+    for message in messages:
+        calls = message.get("tool_calls", ())
+        if len(calls) < 2:
+            if message.get("tool_call_id") not in split:
+                made.append(dict(message))
+            continue
+        for i, call in enumerate(calls):
+            made.append(
+                {**message, "tool_calls": [call]} if i == 0 else {"role": "assistant", "content": "", "tool_calls": [call]}
+            )
+            if call["id"] in results:
+                split.add(call["id"])
+                made.append(results[call["id"]])
+    return made
 
 
 def with_text_arguments(messages: Iterable[Message]) -> list[dict[str, Any]]:

@@ -133,12 +133,23 @@ class Source:
         if not (yield from self.take(literal)):
             self.fail()
 
-    def close(self, *literals: str) -> Steps[None]:
-        """Consume white space and each literal text; at the end of the text they may be missing."""
-        for literal in literals:
-            yield from self.space()
-            if (yield from self.peek()):
-                yield from self.expect(literal)
+    def starts(self, *literals: str) -> Steps[bool]:
+        """Whether one of these texts follows; nothing is consumed."""
+        while True:
+            there = self.slice(self.place, self.place + max(map(len, literals)))
+            if there.startswith(literals):
+                return True
+            if self.closed or not any(literal.startswith(there) for literal in literals):
+                return False
+            yield
+
+    def close(self, literal: str) -> Steps[None]:
+        """Consume white space and a closing text, which may be missing or cut at the end of the whole text."""
+        yield from self.space()
+        if not (yield from self.take(literal)):
+            if not self.closed or not literal.startswith(self.slice(self.place, self.end)):
+                self.fail()
+            self.place = self.end
 
     def space(self) -> Steps[None]:
         """Consume white space."""

@@ -76,7 +76,7 @@ FILL_TEXTS: Final = {
     "fim_sep": ["<|file_sep|>"],
 }
 """Fill-in-the-middle role -> its known texts."""
-_OLD_KEYS: Final = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}
+OLD_FILL_KEYS: Final = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}
 _ENDING_FILLS: Final = ("fim_pad", "fim_rep", "fim_sep")
 _ALWAYS_SHOWN: Final = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 
@@ -130,7 +130,7 @@ class _Reader:
         """The id under the role's metadata key; an impossible one is reported and counts as absent."""
         if default is not None and default >= self.vocabulary.size:
             default = None
-        for name in (_OLD_KEYS.get(role), role):
+        for name in (OLD_FILL_KEYS.get(role), role):
             key = f"tokenizer.ggml.{name}_token_id"
             token = self.metadata.get(key) if name else None
             if token is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 from tensorsharp.errors import TemplateError
+from tensorsharp.text.conversation import with_parts
 from tensorsharp.text.template import ChatTemplate
 
 _MARK: Final = "needle"
@@ -19,6 +22,8 @@ _TOOL: Final = {
     },
 }
 _ASKED: Final = {"role": "user", "content": "Hello"}
+_THINKING: Final = re.compile(r"""\.thinking\b|["']thinking["'](\]| in )""")
+_SHORT_IDS: Final = re.compile(r"length\s*!=\s*9\b")
 _SWITCHES: Final = ("enable_thinking", "thinking")
 _EFFORTS: Final = ("reasoning_effort", "reasoning_strength", "thinking_effort")
 
@@ -43,7 +48,7 @@ class Traits:
     def parts(self) -> bool:
         """It reads content only as a list of parts."""
         part = [{"type": "text", "text": _MARK}]
-        plain, listed = (self._render([{"role": "user", "content": content}]) for content in (_MARK, part))
+        plain, listed = (self._attempt([{"role": "user", "content": content}]) for content in (_MARK, part))
         return _MARK not in plain and _MARK in listed
 
     @cached_property
@@ -54,13 +59,25 @@ class Traits:
     @cached_property
     def text_arguments(self) -> bool:
         """It writes the arguments of a past call as they are, so that they have to be JSON text."""
-        as_object, as_text = (self._past_call(arguments) for arguments in ({_MARK: "value"}, f'{{"{_MARK}": "value"}}'))
+        as_object, as_text = (self._past_calls("f", arguments=a) for a in ({_MARK: "value"}, f'{{"{_MARK}": "value"}}'))
         return f"'{_MARK}'" in as_object or (_MARK not in as_object and _MARK in as_text)
 
     @cached_property
-    def reasoning(self) -> bool:
-        """It reads the reasoning of past replies, and decides itself how much of it to keep."""
-        return "reasoning_content" in self._template.source
+    def several_calls(self) -> bool:
+        """It writes all calls of a message, not the first one alone."""
+        first, second = self._past_calls("first"), self._past_calls("first", _MARK)
+        return not first or _MARK in second
+
+    @cached_property
+    def short_ids(self) -> bool:
+        """It refuses identifiers of calls that have not nine letters and digits."""
+        return _SHORT_IDS.search(self._template.source) is not None
+
+    @cached_property
+    def reasoning(self) -> str | None:
+        """The field in which it reads the reasoning of past replies, if it does; it decides itself how much of it to keep."""
+        source = self._template.source
+        return "reasoning_content" if "reasoning_content" in source else "thinking" if _THINKING.search(source) else None
 
     @cached_property
     def switches(self) -> tuple[str, ...]:
@@ -72,12 +89,20 @@ class Traits:
         """Its variables that say how much to reason, by name."""
         return tuple(name for name in _EFFORTS if name in self._template.variables)
 
-    def _past_call(self, arguments: Any) -> str:
-        call = {"type": "function", "id": "call00000", "function": {"name": "find", "arguments": arguments}}
-        result = {"role": "tool", "content": "found", "tool_call_id": "call00000", "name": "find"}
-        return self._render([_ASKED, {"role": "assistant", "content": "", "tool_calls": [call]}, result])
+    def _past_calls(self, *names: str, arguments: Any = MappingProxyType({})) -> str:
+        ids = [f"call0000{i}" for i in range(len(names))]
+        given = dict(arguments) if isinstance(arguments, Mapping) else arguments
+        calls = [
+            {"type": "function", "id": i, "function": {"name": n, "arguments": given}} for i, n in zip(ids, names, strict=True)
+        ]
+        results = [{"role": "tool", "content": "found", "tool_call_id": i} for i in ids]
+        return self._render([_ASKED, {"role": "assistant", "content": "", "tool_calls": calls}, *results])
 
     def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        return self._attempt(with_parts(messages) if self.parts else messages, tools)
+
+    def _attempt(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The text, empty if the template refuses."""
         try:
             return self._template.render(messages, tools=tools)
         except TemplateError:

@@ -55,7 +55,11 @@ class Hub:
         found = self.cache.variants(name.repo, projector=projector)
         if not found:
             known = {one.name.partition(":")[0] for one in self.entries()}
-            raise ModelNotFoundError(f"The cache has no model of {name.repo}.", hint=did_you_mean(name.repo, known))
+            hint = (
+                did_you_mean(name.repo, known)
+                or f"'tensorsharp list' tells what there is; 'tensorsharp pull {name}' downloads it."
+            )
+            raise ModelNotFoundError(f"The cache has no model of {name.repo}.", hint=hint)
         chosen = choose([variant for variant, _ in found], name.quant, f"The cache of {name.repo}")
         return next(one for variant, one in found if variant is chosen)
 
@@ -65,8 +69,7 @@ class Hub:
             return self.find(name, projector=projector)
         except ModelNotFoundError as missing:
             if self.offline:
-                hint = missing.hint or f"Without --offline and HF_HUB_OFFLINE, 'tensorsharp pull {name}' downloads it."
-                raise ModelNotFoundError(f"{missing} Nothing is downloaded offline.", hint=hint) from None
+                raise ModelNotFoundError(f"{missing} Nothing is downloaded offline.", hint=missing.hint) from None
             return self.pull(name, progress, projector=projector)
 
     def pull(self, name: HubName, progress: Progress | None = None, *, projector: bool = True) -> Entry:

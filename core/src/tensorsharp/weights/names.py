@@ -51,10 +51,18 @@ def read_name(text: str, aliases: Aliases | None = None) -> Path | HubName:
     return path
 
 
-def locate(text: str, hub: Hub | None = None, progress: Progress | None = None, *, projector: bool = True) -> ModelFiles:
+def locate(
+    text: str,
+    hub: Hub | None = None,
+    progress: Progress | None = None,
+    *,
+    projector: bool = True,
+    offline: bool = False,
+) -> ModelFiles:
     """The files of MODEL on this machine, downloaded if the hub has them and the cache has not.
 
-    hub: None makes one when it is needed. Errors: those of :func:`read_name` and of :meth:`tensorsharp.weights.hub.Hub.get`.
+    hub: None makes one when it is needed; `offline` is for that one. Errors: those of :func:`read_name` and of
+    :meth:`tensorsharp.weights.hub.Hub.get`.
     """
     found = read_name(text)
     if isinstance(found, Path):
@@ -62,7 +70,7 @@ def locate(text: str, hub: Hub | None = None, progress: Progress | None = None, 
     if hub is None:
         from tensorsharp.weights.hub import Hub
 
-        hub = Hub()
+        hub = Hub(offline=offline)
     model = hub.get(found, progress, projector=projector)
     return ModelFiles(model.name, model.path, model.projector)
 

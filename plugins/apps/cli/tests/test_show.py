@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from tensorsharp.testing.tinygguf import tiny, write_tiny
-from tensorsharp_app_cli.show import show, size
+from tensorsharp_app_cli.show import show
+from tensorsharp_app_cli.tables import size
 
 if TYPE_CHECKING:
     from conftest import World

@@ -36,14 +36,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _serving(models: Path, director: Director) -> Iterator[Serve]:
     from harness import Served
 
-    from tensorsharp_app_server.catalog import Folder
+    from tensorsharp.weights.folder import ModelsFolder
     from tensorsharp_app_server.settings import ServerSettings
 
     with ExitStack() as stack:
 
         def start(catalog: Catalog | None = None, **how: Any) -> Served:
             fields = {name: how.pop(name) for name in list(how) if name in ServerSettings.__slots__}
-            served = Served(director, catalog or Folder(models), ServerSettings(**fields), **how)
+            served = Served(director, catalog or ModelsFolder(models), ServerSettings(**fields), **how)
             stack.callback(served.close)
             return served
 

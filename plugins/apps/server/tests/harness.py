@@ -55,7 +55,7 @@ class Served:
     @property
     def llm(self) -> Any:
         assert self.host is not None
-        return self.host.loaded[0].served.llm
+        return next(one.served.llm for one in self.host.loaded)
 
     def post(self, path: str, **body: Any) -> Any:
         """The JSON of an answer with status 200."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorsharp.errors import BackendError
 from tensorsharp.llm import LLM, load
+from tensorsharp.plugin import PluginSpec
 from tensorsharp.protocols.backend import BackendOptions, Bitwise, StateSizes, StepResult
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.protocols.file import ModelFile
@@ -76,6 +77,9 @@ class Director:
 
     def names(self, kind: str) -> list[str]:
         return []
+
+    def spec(self, kind: str, name: str) -> PluginSpec:
+        return PluginSpec(target="stage:Model", api=(1, 0), summary="For tests.")
 
     def backend(self, options: BackendOptions) -> Backend:
         return Backend(self)

@@ -1,4 +1,4 @@
-"""tensorsharp-app-cli: the commands that talk to a model from a terminal, look into its file and measure it."""
+"""tensorsharp-app-cli: the commands that talk to models from a terminal, manage them and measure them."""
 
 from tensorsharp.plugin import PluginSpec
 
@@ -9,4 +9,13 @@ chat_spec = PluginSpec(target="tensorsharp_app_cli.run:chat", api=(1, 0), summar
 show_spec = PluginSpec(target="tensorsharp_app_cli.show:show", api=(1, 0), summary="Show what a model file holds and needs.")
 bench_spec = PluginSpec(
     target="tensorsharp_app_cli.bench:bench", api=(1, 0), summary="Measure reading and writing speed over context lengths."
+)
+pull_spec = PluginSpec(
+    target="tensorsharp_app_cli.models:pull", api=(1, 0), summary="Download a model from the Hugging Face hub."
+)
+list_spec = PluginSpec(target="tensorsharp_app_cli.models:list_", api=(1, 0), summary="List the models that were downloaded.")
+rm_spec = PluginSpec(target="tensorsharp_app_cli.models:rm", api=(1, 0), summary="Delete a model that was downloaded.")
+alias_spec = PluginSpec(target="tensorsharp_app_cli.models:alias", api=(1, 0), summary="Give models short names.")
+completion_spec = PluginSpec(
+    target="tensorsharp_app_cli.completion:completion", api=(1, 0), summary="Print what a shell needs to complete commands."
 )

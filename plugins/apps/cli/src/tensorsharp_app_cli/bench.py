@@ -13,7 +13,7 @@ from tensorsharp import options
 from tensorsharp.cli import Program
 from tensorsharp.errors import ConfigError
 from tensorsharp_app_cli.device import DEVICE
-from tensorsharp_app_cli.modelpath import model_path
+from tensorsharp_app_cli.modelpath import MODEL, model_path
 from tensorsharp_app_cli.output import emit, emit_json
 from tensorsharp_app_cli.status import Status
 
@@ -27,7 +27,7 @@ FILE = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("model")
+@MODEL
 @click.option("--ctx-start", type=COUNT, default=2048, show_default=True, help="The first context length.")
 @click.option("--ctx-max", type=COUNT, help="The last one.  [default: what the model allows, at most 32768]")
 @click.option("--step-incr", type=COUNT, default=2048, show_default=True, help="Tokens from one length to the next.")
@@ -36,7 +36,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--prompt-file", type=FILE, help="The text to read, UTF-8.  [default: a generated one]")
 @click.option("--csv", "csv_file", type=FILE, help="Write the rows to this file instead of stdout.")
 @click.option("--plot", type=FILE, help="Also draw the speeds, as .svg or .png (needs matplotlib).")
-@options.flags(*DEVICE)
+@options.flags(*DEVICE, *options.NAMES)
 @options.JSON
 @options.VERBOSE
 @click.pass_context
@@ -56,7 +56,7 @@ def bench(
     verbose: int,
     **given: Any,
 ) -> None:
-    """Measure how fast the model in the file MODEL reads and writes, over growing contexts.
+    """Measure how fast MODEL reads and writes, over growing contexts.
 
     At every length: read on to it (prefill_tps is the speed of the new tokens alone), then write the likeliest tokens
     except those that end a reply, and take back what was written. Weights and graphs are warmed up first; saving and
@@ -65,7 +65,7 @@ def bench(
     from tensorsharp_app_cli.plot import check_plot, save_plot
 
     settings = options.settle(ctx, given)
-    path = model_path(model)
+    path = model_path(model, settings)
     if plot is not None:
         check_plot(plot)
     text = None if prompt_file is None else _text(prompt_file)

@@ -1,45 +1,55 @@
-"""MODEL as people write it: the path of a file, for now."""
+"""MODEL of a command: a file, an alias, or a repository on the hub, whose files come into the cache."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tensorsharp.errors import ModelError
+import click
 
-_REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*(:[\w.-]+)?")
-_ALIAS = re.compile(r"\w[\w.-]*(:[\w.-]+)?")
+from tensorsharp.errors import TensorSharpError
+from tensorsharp.weights.names import locate, read_name
+from tensorsharp_app_cli.downloads import Downloads
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
-def model_path(text: str) -> Path:
-    """The file that MODEL names; ~ is the home folder. ModelError if there is none."""
-    if not text:
-        raise ModelError("MODEL is empty; expected the path of a .gguf file.")
-    path = _expanded(text)
-    if path.is_dir():
-        raise ModelError(f"{path} is a folder; expected a .gguf file.", hint=_inside(path))
-    if not path.exists() and path.suffix.lower() != ".gguf":
-        if _REPOSITORY.fullmatch(text):
-            raise ModelError(f"'{text}' is no file, and models cannot be downloaded yet; give the path of a .gguf file.")
-        if _ALIAS.fullmatch(text):
-            raise ModelError(f"'{text}' is no file, and models have no short names yet; give the path of a .gguf file.")
-    return path
+    from tensorsharp.config import Settings
 
 
-def _expanded(text: str) -> Path:
+def model_path(text: str, settings: Settings) -> Path:
+    """The file that MODEL names, downloaded if need be, with progress on stderr."""
+    with Downloads() as downloads:
+        return locate(text, progress=downloads.tell, projector=not settings.no_mmproj, offline=settings.offline).path
+
+
+def cached_path(text: str) -> Path:
+    """The file that MODEL names, if it is on this machine. ModelNotFoundError tells how to download it."""
+    found = read_name(text)
+    if isinstance(found, Path):
+        return found
+    from tensorsharp.weights.hub import Hub
+
+    return Hub().find(found).path
+
+
+def known_names() -> list[str]:
+    """Aliases, and what the cache holds: what MODEL may be besides a file. Empty where that cannot be told."""
+    from tensorsharp.weights.aliases import Aliases
+    from tensorsharp.weights.hubcache import HubCache, cache_folder
+
     try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise ModelError(f"'{text}' names a home folder that is not known.") from error
+        return [*sorted(Aliases().all()), *(one.name for one in HubCache(cache_folder()).entries())]
+    except TensorSharpError:
+        return []
 
 
-def _inside(folder: Path) -> str | None:
-    """The folder's models, for the hint."""
-    try:
-        names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() == ".gguf")
-    except OSError:
-        return None
-    if not names:
-        return None
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"It holds {', '.join(names[:3])}{more}."
+def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names that begin so, and the shell's own completion of files."""
+    from click.shell_completion import CompletionItem
+
+    names = [CompletionItem(name) for name in known_names() if name.startswith(incomplete)]
+    return [*names, CompletionItem(incomplete, type="file")]
+
+
+MODEL = click.argument("model", shell_complete=_complete)

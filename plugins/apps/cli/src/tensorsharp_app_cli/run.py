@@ -15,7 +15,7 @@ from tensorsharp import options
 from tensorsharp.cli import Program
 from tensorsharp.errors import ConfigError
 from tensorsharp_app_cli.device import DEVICE
-from tensorsharp_app_cli.modelpath import model_path
+from tensorsharp_app_cli.modelpath import MODEL, model_path
 from tensorsharp_app_cli.prompt import one_shot
 from tensorsharp_app_cli.status import Status
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tensorsharp.config import Settings
     from tensorsharp.llm import LLM
 
-SHARED = (*DEVICE, options.CONTEXT, *options.STEPS, *options.SAMPLING, options.LOG_FORMAT)
+SHARED = (*options.NAMES, *DEVICE, options.CONTEXT, *options.STEPS, *options.SAMPLING, options.LOG_FORMAT)
 
 
 @click.command()
-@click.argument("model")
+@MODEL
 @click.argument("prompt", required=False)
 @options.flags(*SHARED)
 @click.option("--logprobs", metavar="N", help="With --json: log-probabilities, with N alternatives for each token.")
@@ -35,7 +35,7 @@ SHARED = (*DEVICE, options.CONTEXT, *options.STEPS, *options.SAMPLING, options.L
 @options.VERBOSE
 @click.pass_context
 def run(ctx: click.Context, /, model: str, prompt: str | None, as_json: bool, verbose: int, **given: Any) -> None:
-    """Answer a prompt with the model in the file MODEL.
+    """Answer a prompt with MODEL: a .gguf file, user/repo[:QUANT] on the hub, or an alias.
 
     The prompt is PROMPT, or what comes through a pipe. With both, PROMPT comes first and the pipe's text follows it after
     a blank line. Without either, on a terminal, it is a conversation.
@@ -46,7 +46,7 @@ def run(ctx: click.Context, /, model: str, prompt: str | None, as_json: bool, ve
     if given["logprobs"] is not None and not as_json:
         raise ConfigError("--logprobs needs --json, which is where they are printed.")
     settings = options.settle(ctx, given)
-    path = model_path(model)
+    path = model_path(model, settings)
     status = Status(always=options.verbosity(ctx, verbose, settings, alone=True) > 0)
     text = one_shot(prompt, status)
     if text is None and (as_json or not sys.stdout.isatty()):
@@ -64,12 +64,12 @@ def run(ctx: click.Context, /, model: str, prompt: str | None, as_json: bool, ve
 
 
 @click.command()
-@click.argument("model")
+@MODEL
 @options.flags(*SHARED)
 @options.VERBOSE
 @click.pass_context
 def chat(ctx: click.Context, /, model: str, verbose: int, **given: Any) -> None:
-    """Hold a conversation with the model in the file MODEL.
+    """Hold a conversation with MODEL: a .gguf file, user/repo[:QUANT] on the hub, or an alias.
 
     A line is a message. Ctrl-C stops an answer; /bye or Ctrl-D leaves. Without a terminal, messages are read from standard
     input, one a line.
@@ -78,7 +78,7 @@ def chat(ctx: click.Context, /, model: str, verbose: int, **given: Any) -> None:
 
     settings = options.settle(ctx, given)
     status = Status(always=options.verbosity(ctx, verbose, settings, alone=True) > 0)
-    with loaded(ctx, str(model_path(model)), settings, status) as llm:
+    with loaded(ctx, str(model_path(model, settings)), settings, status) as llm:
         converse(llm, settings, status)
         _report(ctx, llm, verbose)
 

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from tensorsharp import options
 from tensorsharp.cli import Program
-from tensorsharp_app_cli.modelpath import model_path
+from tensorsharp_app_cli.modelpath import MODEL, cached_path
 from tensorsharp_app_cli.output import emit, emit_json
+from tensorsharp_app_cli.tables import printable, size, table
 
 LONGEST = 100
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.command()
-@click.argument("model")
+@MODEL
 @options.CONTEXT
 @click.option("--metadata", is_flag=True, help="Only the metadata, with texts in full length.")
 @click.option("--tensors", is_flag=True, help="Only the tensors, one a line.")
 @options.JSON
 @click.pass_context
 def show(ctx: click.Context, /, model: str, ctx_size: str | None, metadata: bool, tensors: bool, as_json: bool) -> None:
-    """Show what the file MODEL holds, the memory that it needs, and which plugin serves it.
+    """Show what the file of MODEL holds, the memory that it needs, and which plugin serves it.
 
-    The file is read whether or not a plugin serves it. --json prints everything, arrays with their length and beginning.
+    MODEL is a file, an alias, or user/repo[:QUANT] in the cache: nothing is downloaded. The file is read whether or not a
+    plugin serves it. --json prints everything, arrays with their length and beginning.
     """
     from tensorsharp.weights.gguf import open_gguf
     from tensorsharp_app_cli.modelfacts import describe
 
     settings = options.settle(ctx, {"ctx_size": ctx_size})
-    with open_gguf(model_path(model)) as file:
+    with open_gguf(cached_path(model)) as file:
         data = describe(file, ctx.ensure_object(Program).registry, settings.ctx_size)
     if as_json:
         emit_json(data)
@@ -46,19 +47,6 @@ def show(ctx: click.Context, /, model: str, ctx_size: str | None, metadata: bool
     if tensors:
         sections.append(_tensors(data["tensors"]))
     emit("\n\n".join("\n".join(lines) for lines in sections), end="\n")
-
-
-def size(count: int) -> str:
-    """Bytes for people: 98.5 MiB."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit < len(UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {UNITS[unit]}" if unit else f"{count} B"
-
-
-def printable(text: str) -> str:
-    """A file's text on one line, with nothing in it that a terminal would obey."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _summary(data: Mapping[str, Any]) -> list[str]:
@@ -94,17 +82,17 @@ def _memory(memory: Mapping[str, Any] | None) -> str:
 
 def _types(types: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [(t["type"], str(t["tensors"]), f"{t['parameters']:,}", size(t["bytes"])) for t in types]
-    return list(_table(("TYPE", "TENSORS", "PARAMETERS", "SIZE"), rows, right=(1, 2, 3)))
+    return list(table(("TYPE", "TENSORS", "PARAMETERS", "SIZE"), rows, right=(1, 2, 3)))
 
 
 def _tensors(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [(printable(t["name"]), "x".join(map(str, t["shape"])) or "scalar", t["type"], size(t["bytes"])) for t in tensors]
-    return list(_table(("TENSOR", "SHAPE", "TYPE", "SIZE"), rows, right=(3,)))
+    return list(table(("TENSOR", "SHAPE", "TYPE", "SIZE"), rows, right=(3,)))
 
 
 def _metadata(entries: Mapping[str, Mapping[str, Any]], longest: int | None) -> list[str]:
     rows = [(printable(key), entry["type"], _value(entry, longest)) for key, entry in entries.items()]
-    return list(_table(("KEY", "TYPE", "VALUE"), rows))
+    return list(table(("KEY", "TYPE", "VALUE"), rows))
 
 
 def _value(entry: Mapping[str, Any], longest: int | None) -> str:
@@ -121,12 +109,3 @@ def _number(value: float | str) -> str:
     import numpy as np
 
     return str(np.float32(value))
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """Lines in columns as wide as their widest cell; `right`: columns of numbers."""
-    table = [header, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
-    for row in table:
-        cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        yield "  ".join(cells).rstrip()

@@ -10,8 +10,8 @@ from typing import Any
 
 from starlette.types import Send
 
-from tensorsharp_app_server.dialect import Dialect, encoded
 from tensorsharp_app_server.errors import Failure
+from tensorsharp_app_server.wire import Wire, encoded
 
 JSON = "application/json"
 HeaderList = list[tuple[bytes, bytes]]
@@ -33,7 +33,7 @@ def json_body(data: Any, status: int = 200) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """frames: whole frames of the dialect's stream. Closed when it is over, however it ends: what runs must end then too."""
+    """frames: whole frames of the wire's stream. Closed when it is over, however it ends: what runs must end then too."""
 
     frames: AsyncGenerator[bytes, None]
 
@@ -41,10 +41,10 @@ class Stream:
 class Out:
     """Sends one answer. status: that of what was sent, 0 before."""
 
-    def __init__(self, send: Send, dialect: Dialect, request_id: str, *, ping_s: float) -> None:
+    def __init__(self, send: Send, wire: Wire, request_id: str, *, ping_s: float) -> None:
         self.status = 0
         self._send = send
-        self._dialect = dialect
+        self._wire = wire
         self._request_id = request_id
         self._ping_s = ping_s
         self._streaming = False
@@ -58,7 +58,7 @@ class Out:
     async def stream(self, stream: Stream) -> None:
         first = await anext(stream.frames, b"")  # what is refused before it has a status of its own
         self._streaming = True
-        await self._start(200, self._dialect.stream_type, [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")])
+        await self._start(200, self._wire.stream_type, [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")])
         await self._frame(first)
         async with self._pinged():
             async for frame in stream.frames:
@@ -68,12 +68,12 @@ class Out:
     async def fail(self, failure: Failure) -> None:
         """Tell an error: with its status, or in the stream if that has begun."""
         if self._streaming:
-            await self._frame(self._dialect.error_frames(failure))
+            await self._frame(self._wire.error_frames(failure))
             await self._end()
         elif not self.status:
             if failure.code == "queue_full":
-                failure = replace(failure, status=self._dialect.busy)
-            await self.send(Body(encoded(self._dialect.error(failure)), status=failure.status, headers=tuple(failure.headers())))
+                failure = replace(failure, status=self._wire.busy)
+            await self.send(Body(encoded(self._wire.error(failure)), status=failure.status, headers=tuple(failure.headers())))
 
     async def _start(self, status: int, media_type: str, headers: HeaderList) -> None:
         self.status = status
@@ -90,7 +90,7 @@ class Out:
     @asynccontextmanager
     async def _pinged(self) -> AsyncGenerator[None, None]:
         """Meanwhile a task breaks long silences, as of a long prompt: proxies and clients give up on them."""
-        if not self._dialect.ping:
+        if not self._wire.ping:
             yield
             return
         pings = asyncio.create_task(self._ping())
@@ -104,4 +104,4 @@ class Out:
         while True:
             await asyncio.sleep(self._ping_s)
             if clock() - self._sent_at >= self._ping_s:
-                await self._frame(self._dialect.ping)
+                await self._frame(self._wire.ping)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tensorsharp_app_server.answers import Body
     from tensorsharp_app_server.endpoint import Call
 
-ADAPTERS = ("native", "models", "openai_chat")
+ADAPTERS = ("observing", "native", "models", "openai_chat", "openai_completions")
 """Modules of `api`; each has `routes(service)`."""
 
 
@@ -45,7 +45,7 @@ class _Nowhere:
     """Answers for paths that nobody serves."""
 
     def __init__(self, service: Service) -> None:
-        self._endpoint = Endpoint(service, openai.DIALECT, _no_such_path)
+        self._endpoint = Endpoint(service, openai.WIRE, _no_such_path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._endpoint(scope, receive, send)

@@ -2,90 +2,85 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tensorsharp.errors import ConfigError
-from tensorsharp_app_server.errors import RefusedError
+from tensorsharp.errors import ModelNotFoundError, did_you_mean
+from tensorsharp.weights.entry import Entry, entry
+from tensorsharp.weights.hubcache import HubName, hub_name
 
-_LATER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}$")
-_SHARD = re.compile(r"-00001-of-\d{5}$")
-_LATEST = ":latest"
-"""The tag that Ollama's clients add to a name."""
+if TYPE_CHECKING:
+    from tensorsharp.weights.aliases import Aliases
+    from tensorsharp.weights.hub import Hub
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One model. size: bytes of its file. modified: seconds since 1970."""
-
-    name: str
-    path: Path
-    size: int
-    modified: float
+LATEST = ":latest"
+"""The tag that Ollama's clients add to a name without one."""
 
 
 class Catalog(Protocol):
-    """What is there now; read again for every request that names a model, as files come and go."""
+    """The models that are there now; every call looks again. :class:`tensorsharp.weights.folder.ModelsFolder` is one."""
 
     def entries(self) -> list[Entry]:
         """Sorted by name."""
         ...
 
-
-class OneFile:
-    """The model of one file, under the file's name without `.gguf`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def entries(self) -> list[Entry]:
-        return [_entry(self._path, self._path.name)]
+    def find(self, name: str) -> Entry:
+        """The model of this name. ModelNotFoundError if there is none."""
+        ...
 
 
-class Folder:
-    """Every `.gguf` file in a folder and the folders in it. A split model is its first file."""
+class OneModel:
+    """A single model, which is all there is to choose from."""
 
-    def __init__(self, path: Path) -> None:
-        if not path.is_dir():
-            raise ConfigError(f"--models-dir {path} is no folder.")
-        self._path = path
+    def __init__(self, name: str, path: Path, projector: Path | None = None) -> None:
+        self._entry = entry(name, None, [path], projector)
 
     def entries(self) -> list[Entry]:
-        found = (path for path in self._path.rglob("*.gguf") if path.is_file())
-        models = [_entry(p, p.relative_to(self._path).as_posix()) for p in found if _is_model(p.stem)]
-        return sorted(models, key=lambda entry: entry.name)
+        return [self._entry]
+
+    def find(self, name: str) -> Entry:
+        """Also by the file's name."""
+        if name in (self._entry.name, self._entry.path.name, self._entry.path.stem):
+            return self._entry
+        raise ModelNotFoundError(f"There is no model '{name}'.", hint=f"The server has {self._entry.name}.")
 
 
-def find(catalog: Catalog, name: str | None) -> Entry:
-    """The model that a request names; without a name, the only one. RefusedError (400, 404) if there is none."""
-    entries = catalog.entries()
-    if name is None:
-        if len(entries) == 1:
-            return entries[0]
-        raise RefusedError(400, f"model is missing; expected {_names(entries)}.", code="missing", param="model")
-    wanted = {form.casefold() for form in (name, name.removesuffix(_LATEST), name.removesuffix(".gguf"))}
-    exact = next((entry for entry in entries if entry.name == name), None)
-    found = exact or next((entry for entry in entries if entry.name.casefold() in wanted), None)
-    if found is None:
-        message = f"There is no model '{name[:120]}'; expected {_names(entries)}."
-        raise RefusedError(404, message, code="model_not_found", param="model", final=True)
-    return found
+class HubModels:
+    """The models in the cache of the Hugging Face hub, by `user/repo[:QUANT]` or by an alias of it."""
+
+    def __init__(self, hub: Hub, aliases: Aliases) -> None:
+        self.hub = hub
+        self._aliases = aliases
+
+    def entries(self) -> list[Entry]:
+        return self.hub.entries()
+
+    def find(self, name: str) -> Entry:
+        meant = self.name(name)
+        if meant is None:
+            raise ModelNotFoundError(f"There is no model '{name}'.", hint=did_you_mean(name, _names(self.entries())))
+        return self.hub.find(meant)
+
+    def name(self, text: str) -> HubName | None:
+        """What a text names on the hub, without looking whether it is there."""
+        return hub_name(self._aliases.resolve(text))
 
 
-def _is_model(stem: str) -> bool:
-    """Not a later part of a split model, and not the image encoder that belongs to one."""
-    return not _LATER_SHARD.search(stem) and not stem.lower().startswith("mmproj")
+def find(catalog: Catalog, name: str) -> Entry:
+    """The model that a client calls `name`: as it is, without the tag `latest`, or in other letters of the same case.
+
+    ModelNotFoundError if there is none.
+    """
+    plain = name.removesuffix(LATEST)
+    try:
+        return catalog.find(plain)
+    except ModelNotFoundError:
+        same = [one for one in catalog.entries() if one.name.casefold() == plain.casefold()]
+        if not same:
+            raise
+        return same[0]
 
 
-def _entry(path: Path, name: str) -> Entry:
-    facts = path.stat()
-    return Entry(_SHARD.sub("", name.removesuffix(".gguf")), path, facts.st_size, facts.st_mtime)
-
-
-def _names(entries: list[Entry]) -> str:
-    if not entries:
-        return "one that is installed, and none is"
-    shown = ", ".join(entry.name for entry in entries[:5])
-    return f"one of {shown} and {len(entries) - 5} more" if len(entries) > 5 else f"one of {shown}" if entries[1:] else shown
+def _names(entries: Iterable[Entry]) -> list[str]:
+    return [one.name for one in entries]

@@ -16,10 +16,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tensorsharp_app_server.answers import Body, Out, Stream
-from tensorsharp_app_server.dialect import Dialect
 from tensorsharp_app_server.errors import RefusedError, failure
 from tensorsharp_app_server.fields import Fields, parse
 from tensorsharp_app_server.security import DisconnectedError, read_body
+from tensorsharp_app_server.wire import Wire
 
 if TYPE_CHECKING:
     from tensorsharp_app_server.service import Service
@@ -36,7 +36,7 @@ class Call:
     """What a handler works on. body: the fields of a POST, else of the query. told: what the log line says of it."""
 
     service: Service
-    dialect: Dialect
+    wire: Wire
     id: str
     headers: Headers
     body: Fields
@@ -51,18 +51,18 @@ class Endpoint:
     """An ASGI application around one handler. methods: empty for any. open: no API key is asked for."""
 
     def __init__(
-        self, service: Service, dialect: Dialect, handler: Handler, *, methods: tuple[str, ...] = (), open: bool = False
+        self, service: Service, wire: Wire, handler: Handler, *, methods: tuple[str, ...] = (), open: bool = False
     ) -> None:
         self._service = service
-        self._dialect = dialect
+        self._wire = wire
         self._handler = handler
         self._methods = (*methods, "HEAD") if "GET" in methods else methods
         self._open = open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        call = Call(self._service, self._dialect, request_id(headers), headers, Fields({}), scope.get("path_params", {}))
-        out = Out(send, self._dialect, call.id, ping_s=self._service.settings.ping_s)
+        call = Call(self._service, self._wire, request_id(headers), headers, Fields({}), scope.get("path_params", {}))
+        out = Out(send, self._wire, call.id, ping_s=self._service.settings.ping_s)
         began = time.perf_counter()
         try:
             await self._watched(call, scope, receive, out)
@@ -129,10 +129,10 @@ def request_id(headers: Headers) -> str:
 
 
 def route(
-    service: Service, path: str, handler: Handler, dialect: Dialect, *, methods: tuple[str, ...] = ("POST",), open: bool = False
+    service: Service, path: str, handler: Handler, wire: Wire, *, methods: tuple[str, ...] = ("POST",), open: bool = False
 ) -> Route:
     """A handler under a path; a GET answers HEAD as well."""
-    return Route(path, Endpoint(service, dialect, handler, methods=methods, open=open))
+    return Route(path, Endpoint(service, wire, handler, methods=methods, open=open))
 
 
 async def _left(receive: Receive) -> None:

@@ -1,11 +1,19 @@
-"""From an error to what a client is told: HTTP status, sentence, field and code. Each dialect gives it its own shape."""
+"""From an error to what a client is told: HTTP status, sentence, field and code. Each wire protocol gives it its own shape."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
 
-from tensorsharp.errors import BackendError, CapacityError, RequestError, TemplateError, TensorSharpError, UnsupportedError
+from tensorsharp.errors import (
+    BackendError,
+    CapacityError,
+    ModelNotFoundError,
+    RequestError,
+    TemplateError,
+    TensorSharpError,
+    UnsupportedError,
+)
 
 BUSY_RETRY_S = 1
 LOADING_RETRY_S = 2
@@ -56,7 +64,7 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """Sentence and hint, for dialects without a field for it."""
+        """Sentence and hint, for protocols without a field for it."""
         return self.message if self.hint is None else f"{self.message} {self.hint}"
 
 
@@ -84,6 +92,8 @@ def failure(error: BaseException) -> Failure:
         return _failure(400, str(error), error.code or "unsupported", error.param, hint)
     if isinstance(error, RequestError):
         return _failure(400, str(error), error.code or "invalid_request", error.param, hint)
+    if isinstance(error, ModelNotFoundError):
+        return _failure(404, str(error), "model_not_found", "model", hint, final=True)
     if isinstance(error, TemplateError):
         return _failure(400, str(error), "template_error", "messages", hint)
     if isinstance(error, CapacityError):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tensorsharp.errors import TensorSharpError
 from tensorsharp.llm import LLM
-from tensorsharp_app_server.catalog import Catalog, Entry, find
+from tensorsharp.weights.entry import Entry
+from tensorsharp_app_server.catalog import Catalog, find
 from tensorsharp_app_server.errors import LOADING_RETRY_S, RefusedError
 
 KEEP_ALIVE_S = 300.0
@@ -36,15 +37,23 @@ class Served:
     arithmetic_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model in memory. users: requests that hold it. expires: when it is closed, in seconds since 1970; None: open end."""
+
+    served: Served
+    users: int
+    expires: float | None
+
+
 @dataclass
 class Place:
-    """What is known of one model. users: requests that hold it. expires: seconds since 1970, or None while it is held."""
+    """What is known of one model; see :class:`Loaded`. used: when it was last asked for, on the monotonic clock."""
 
     entry: Entry
     served: Served | None = None
     users: int = 0
     used: float = 0.0
-    keep_s: float = FOREVER
     expires: float | None = None
     loading: asyncio.Task[None] | None = None
     closing: asyncio.Task[None] | None = None
@@ -70,35 +79,46 @@ class ModelHost:
         self._evicting = False
 
     @property
-    def loaded(self) -> list[Place]:
+    def loaded(self) -> list[Loaded]:
         """The models in memory, sorted by name."""
-        return sorted((place for place in self._places.values() if place.served), key=lambda place: place.entry.name)
+        found = [Loaded(p.served, p.users, p.expires) for p in self._places.values() if p.served is not None]
+        return sorted(found, key=lambda one: one.served.name)
 
-    def find(self, name: str | None) -> Entry:
-        """The model that a request names; RefusedError (400, 404) if there is none."""
-        return find(self.catalog, name)
+    async def find(self, name: str | None) -> Entry:
+        """The model that a request names; without a name, the only one.
 
-    async def start(self, name: str | None = None) -> None:
-        """Load a model before any request is taken; requests are refused (503) meanwhile."""
+        RefusedError (400) without a name where there are several, ModelNotFoundError if there is none of this name.
+        """
+        if name is not None:
+            place = self._places.get(name)
+            return place.entry if place and place.served else await asyncio.to_thread(find, self.catalog, name)
+        entries = await asyncio.to_thread(self.catalog.entries)
+        if len(entries) != 1:
+            hint = f"There are {', '.join(one.name for one in entries[:5])}." if entries else "There is none yet."
+            raise RefusedError(400, "model is missing; expected the name of a model.", code="missing", param="model", hint=hint)
+        return entries[0]
+
+    async def start(self) -> None:
+        """Load the only model before any request is taken; requests are refused (503) meanwhile."""
         self.starting = True
-        async with self._held(self.find(name), None):
+        async with self._held(await self.find(None), None):
             self.starting = False
 
     @asynccontextmanager
     async def use(self, name: str | None, keep_alive_s: float | None = None) -> AsyncIterator[Served]:
         """Hold the model that a request names, loading it first if need be; several requests wait for one load.
 
-        keep_alive_s: how long it stays afterwards (None: as the host was told). RefusedError if there is no such model (404), or
-        it cannot be loaded (503).
+        keep_alive_s: how long it stays afterwards (None: as the host was told). ModelNotFoundError if there is no
+        such model, RefusedError (503) if it cannot be loaded.
         """
         if self.starting:
             raise RefusedError(503, "The model is being loaded.", code="loading", retry_after=LOADING_RETRY_S)
-        async with self._held(self.find(name), keep_alive_s) as served:
+        async with self._held(await self.find(name), keep_alive_s) as served:
             yield served
 
     async def unload(self, name: str | None) -> None:
         """Close a model as soon as nobody uses it; nothing happens if it is not in memory."""
-        place = self._places.get(self.find(name).name)
+        place = self._places.get((await self.find(name)).name)
         if place is not None and place.served is not None:
             self._rest(place, 0.0)
 
@@ -140,7 +160,7 @@ class ModelHost:
     async def _make_room(self, place: Place) -> None:
         """Close what nobody uses, the longest unused first, and wait for what is used."""
         while place.closing or (not place.loading and self._is_full()):
-            idle = [other for other in self.loaded if other.users == 0]
+            idle = [other for other in self._places.values() if other.served and other.users == 0]
             if idle and not place.closing:
                 await asyncio.shield(self._close(min(idle, key=lambda other: other.used)))
                 continue
@@ -190,7 +210,6 @@ class ModelHost:
         if place.timer is not None:
             place.timer.cancel()
             place.timer = None
-        place.keep_s = keep_s
         if place.users == 0 and place.served is not None and keep_s < FOREVER:
             place.expires = time.time() + keep_s
             place.timer = asyncio.get_running_loop().call_later(keep_s, self._expire, place)

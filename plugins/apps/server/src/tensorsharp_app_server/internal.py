@@ -1,4 +1,4 @@
-"""What every dialect translates to and from: a prompt or a conversation in, deltas of one or more answers out."""
+"""What every wire protocol translates to and from: a prompt or a conversation in, deltas of one or more answers out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorsharp.chat import ChatGeneration, ChatOptions, ChatReply, ContentDelta, Delta
 from tensorsharp.errors import RequestError
 from tensorsharp.generation import Generation, Reply
+from tensorsharp.llm import LLM
 from tensorsharp.types import TokenEvent
 from tensorsharp_app_server.endpoint import Call
 from tensorsharp_app_server.errors import RefusedError
@@ -19,54 +21,53 @@ from tensorsharp_app_server.sampling import renamed, seeds
 
 
 @dataclass(frozen=True, slots=True)
-class ContentDelta:
-    """More of the answer."""
-
-    text: str
-
-
-Delta = ContentDelta
-
-
-@dataclass(frozen=True, slots=True)
 class Ask:
-    """A request of any dialect. params: arguments of SamplingParams. count: choices for each prompt.
+    """A request of any protocol. params: arguments of SamplingParams. count: choices for each prompt.
 
-    messages: a conversation, for the model's chat template; or prompts: texts or token ids. prompt_field: what the client
-    calls them. keep_alive_s: how long the model stays afterwards.
+    messages: a conversation, with its options; or prompts: texts or token ids. suffix:
+    the text behind the reply, if there is one prompt. names: what the client calls the fields of
+    the engine and of ChatOptions, where that differs. keep_alive_s: how long the model stays afterwards.
     """
 
     model: str | None
     params: Mapping[str, Any]
     messages: Sequence[Mapping[str, Any]] | None = None
+    options: ChatOptions = field(default_factory=ChatOptions)
     prompts: Sequence[str | Sequence[int]] = ()
+    suffix: str | None = None
     count: int = 1
-    prompt_field: str = "messages"
+    names: Mapping[str, str] = field(default_factory=dict)
     keep_alive_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one answer has become by some more tokens. tokens: if log-probabilities were asked for, those whose text it begins."""
+    """What one answer has become by some more tokens.
+
+    tokens: if log-probabilities were asked for, those that came with it. done: in an answer's last chunk, all of it; of a
+    prompt without messages, its text is the content.
+    """
 
     index: int
-    deltas: tuple[Delta, ...]
+    delta: Delta | None
     tokens: tuple[TokenEvent, ...]
-    reply: Reply | None = None
-    """Set in an answer's last chunk."""
+    done: ChatReply | None = None
 
 
 @dataclass
 class Answers:
-    """The answers to one request while they are made: `count` for the first prompt, then those of the next one."""
+    """The answers to one request while they are made: `count` to the first prompt, then those to the next one.
+
+    prompt_ids: the prompts as token ids, where they were no conversation.
+    """
 
     served: Served
     logprobs: bool
-    running: list[Generation] = field(default_factory=list)
+    running: list[Generation | ChatGeneration] = field(default_factory=list)
     prompt_ids: list[list[int]] = field(default_factory=list)
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
-        """The chunks of all answers as they come; those of one answer in order. Cancels what runs when it is closed."""
+        """The chunks of all answers as they come; those of one answer in order."""
         if len(self.running) == 1:
             async for chunk in self._chunks(0):
                 yield chunk
@@ -84,14 +85,18 @@ class Answers:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def replies(self) -> list[tuple[list[Chunk], Reply]]:
-        """Everything: for each answer its chunks and the reply."""
-        found: list[list[Chunk]] = [[] for _ in self.running]
+    async def finished(self) -> list[tuple[ChatReply, list[TokenEvent]]]:
+        """Each answer as a whole, with its tokens if log-probabilities were asked for."""
+        tokens: list[list[TokenEvent]] = [[] for _ in self.running]
+        done: dict[int, ChatReply] = {}
         async for chunk in self.chunks():
-            found[chunk.index].append(chunk)
-        return [(chunks, reply) for chunks in found if (reply := chunks[-1].reply) is not None]
+            tokens[chunk.index] += chunk.tokens
+            if chunk.done is not None:
+                done[chunk.index] = chunk.done
+        return [(done[index], tokens[index]) for index in range(len(self.running))]
 
     def cancel(self) -> None:
+        """End what still runs."""
         for generation in self.running:
             generation.cancel()
 
@@ -104,37 +109,39 @@ class Answers:
         await queue.put(None)
 
     async def _chunks(self, index: int) -> AsyncIterator[Chunk]:
-        generation = self.running[index]
-        given = TokensGiven(self.served, generation) if self.logprobs else None
-        async for piece in generation:
-            yield Chunk(index, (ContentDelta(piece),), given.after(piece) if given else ())
-        reply = await generation.wait()
-        if reply.finish_reason == "timeout":
-            raise RefusedError(503, "The request took too long.", code="timeout", final=True)
-        if reply.finish_reason == "cancelled":
-            raise RefusedError(503, "The request was cancelled: the model is being closed.", code="cancelled", retry_after=5)
-        yield Chunk(index, (), given.rest(reply) if given else (), reply)
+        running = self.running[index]
+        given = _TokensGiven(self.served, running) if self.logprobs else None
+        async for piece in running:
+            delta = ContentDelta(piece) if isinstance(piece, str) else piece
+            yield Chunk(index, delta, given.after(delta) if given else ())
+        done = await _whole(running)
+        yield Chunk(index, None, given.rest(done.reply) if given else (), done)
 
 
-class TokensGiven:
-    """Which tokens belong to the text that was given so far.
+class _TokensGiven:
+    """Which tokens come with which delta.
 
-    Text is held back while it may become a stop string, and cut where it did; a token goes with its first character.
+    Text is held back while it may become a stop string, and cut where it did; a token comes with its first character. What
+    a conversation's markup is made of comes with the delta after it.
     """
 
-    def __init__(self, served: Served, generation: Generation) -> None:
+    def __init__(self, served: Served, running: Generation | ChatGeneration) -> None:
         self._bytes_of = served.llm.tokenizer.bytes_of
-        self._generation = generation
+        self._running = running
+        self._plain = True  # until there is markup: so far the deltas are the text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._begun = 0
         self._count = 0
         self._shown = 0
 
-    def after(self, piece: str) -> tuple[TokenEvent, ...]:
-        """The tokens that begin in `piece`, which follows the text so far."""
-        self._shown += len(piece)
-        first = self._count
-        tokens = self._generation.tokens
+    def after(self, delta: Delta) -> tuple[TokenEvent, ...]:
+        """The tokens that belong to what was given up to `delta`, and were not told before."""
+        first, tokens = self._count, self._running.tokens
+        self._plain = self._plain and isinstance(delta, ContentDelta)
+        if not self._plain or not isinstance(delta, ContentDelta):
+            self._count = len(tokens)
+            return tokens[first:]
+        self._shown += len(delta.text)
         while self._count < len(tokens) and self._begun < self._shown:
             self._begun += len(self._decoder.decode(self._bytes_of(tokens[self._count].token)))
             self._count += 1
@@ -142,7 +149,19 @@ class TokensGiven:
 
     def rest(self, reply: Reply) -> tuple[TokenEvent, ...]:
         """Tokens at the end that give no text of their own; none behind a stop string."""
-        return () if reply.stop is not None else self._generation.tokens[self._count :]
+        return () if reply.stop is not None else self._running.tokens[self._count :]
+
+
+async def _whole(running: Generation | ChatGeneration) -> ChatReply:
+    """A finished answer. RefusedError if something else than the model ended it."""
+    if isinstance(running, ChatGeneration):
+        done = await running.wait()
+    else:
+        reply = await running.wait()
+        done = ChatReply(reply.text, "", (), reply.finish_reason, reply)
+    if done.finish_reason == "cancelled":
+        raise RefusedError(503, "The request was cancelled: the model is being closed.", code="cancelled", retry_after=5)
+    return done
 
 
 @asynccontextmanager
@@ -150,33 +169,39 @@ async def answering(call: Call, ask: Ask) -> AsyncIterator[Answers]:
     """The answers to a request, running; the model is held meanwhile, and what still runs in the end is cancelled."""
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(call.service.host.use(ask.model, ask.keep_alive_s))
-        call.told["model"] = served.name
         answers = Answers(served, ask.params.get("logprobs") is not None)
         stack.callback(answers.cancel)
-        preparing = asyncio.ensure_future(asyncio.to_thread(_begin, answers, ask))
+        beginning = asyncio.ensure_future(asyncio.to_thread(_begin, answers, ask, call.id))
         try:
-            await asyncio.shield(preparing)
+            await asyncio.shield(beginning)
         except asyncio.CancelledError:
             with suppress(Exception):
-                await preparing  # so that what it has begun is cancelled, too
+                await beginning  # so that what it has begun is cancelled, too
             raise
         yield answers
 
 
-def _begin(answers: Answers, ask: Ask) -> None:
-    """In a thread, as templates and tokenizers may take their time: submit everything, or nothing."""
+def _prompt_ids(llm: LLM, prompt: str | Sequence[int], suffix: str | None) -> list[int]:
+    if not isinstance(prompt, str):
+        return list(prompt)
+    return llm.tokenize(prompt) if suffix is None else llm.fill_ids(prompt, suffix)
+
+
+def _begin(answers: Answers, ask: Ask, id: str) -> None:
+    """Hand everything to the engine. In a thread: templates and tokenizers may take their time.
+
+    RequestError names the field as the client does.
+    """
     llm = answers.served.llm
     try:
-        if ask.messages is not None:
-            answers.prompt_ids = [llm.tokenize_chat(ask.messages)]
-        else:
-            answers.prompt_ids = [llm.tokenize(p) if isinstance(p, str) else list(p) for p in ask.prompts]
-        for ids in answers.prompt_ids:
-            for seed in seeds(ask.params, ask.count):
-                answers.running.append(llm.stream_ids(ids, **{**ask.params, "seed": seed}))
+        if ask.messages is None:
+            answers.prompt_ids = [_prompt_ids(llm, p, ask.suffix) for p in ask.prompts]
+        for number in range(len(ask.prompts) if ask.messages is None else 1):
+            for choice, seed in enumerate(seeds(ask.params, ask.count)):
+                params = {**ask.params, "seed": seed, "id": id if not choice and not number else f"{id}-{number}-{choice}"}
+                if ask.messages is None:
+                    answers.running.append(llm.stream_ids(answers.prompt_ids[number], **params))
+                else:
+                    answers.running.append(llm.start_chat(ask.messages, ask.options, **params))
     except RequestError as error:
-        answers.cancel()
-        raise renamed(error, {"prompt_ids": ask.prompt_field}) from error
-    except BaseException:
-        answers.cancel()
-        raise
+        raise renamed(error, ask.names) from error

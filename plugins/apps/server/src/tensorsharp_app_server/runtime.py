@@ -1,4 +1,4 @@
-"""Facts about a reply that dialects report beside it: how fast it was, and what it takes to get the same one again."""
+"""Facts about a reply that every protocol reports beside it: how fast it was, and what it takes to get the same one again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tensorsharp.generation import Reply
-from tensorsharp_app_server.endpoint import Call
 from tensorsharp_app_server.host import Served
 
 
@@ -42,20 +41,4 @@ def timings(reply: Reply) -> dict[str, Any]:
         "predicted_per_second": t.decode_tps,
         "draft_n": t.drafted,
         "draft_n_accepted": t.accepted,
-    }
-
-
-def tell(call: Call, replies: Iterable[Reply]) -> None:
-    """Put what the log line says of finished replies into it."""
-    done = list(replies)
-    if not done:
-        return
-    call.told |= {
-        "prompt_tokens": sum(r.usage.prompt for r in done),
-        "cached_tokens": sum(r.usage.cached for r in done),
-        "completion_tokens": sum(r.usage.completion for r in done),
-        "finish": ",".join(r.finish_reason for r in done),
-        "queue_s": round(max(r.timings.queue_s for r in done), 4),
-        "prefill_s": round(max(r.timings.prefill_s for r in done), 4),
-        "decode_tps": round(done[0].timings.decode_tps, 2),
     }

@@ -1,4 +1,4 @@
-"""The fields of a request that choose tokens, in the words of any dialect, checked with the names that the client wrote."""
+"""The fields of a request that choose tokens, in the words of any protocol, checked with the names that the client wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tensorsharp.errors import RequestError
-from tensorsharp.llm import sampling_params
+from tensorsharp.parameters import sampling_params
 from tensorsharp_app_server.fields import Fields, are_ids, as_whole, invalid
 
 WHOLE = frozenset({"max_tokens", "top_k", "seed", "repeat_last_n"})
@@ -24,7 +24,7 @@ SHARED = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
 }
-"""Field of SamplingParams -> the name that most dialects give it."""
+"""Field of SamplingParams -> the name that most protocols give it."""
 
 
 def read_sampling(body: Fields, names: Mapping[str, str]) -> dict[str, Any]:

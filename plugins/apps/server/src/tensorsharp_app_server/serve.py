@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tensorsharp import options
-from tensorsharp.errors import ConfigError, ModelError
+from tensorsharp.errors import ModelNotFoundError
 
 if TYPE_CHECKING:
     from tensorsharp.config import Settings
+    from tensorsharp.hooks import Hooks
+    from tensorsharp.registry import Registry
     from tensorsharp_app_server.catalog import Catalog
     from tensorsharp_app_server.settings import ServerSettings
 
+PROGRESS_S = 5.0
 DEFAULTS = {"parallel": 4, "queue": 128}
 """A server is for several clients, and does not let an endless number of them wait."""
 SERVING = (
@@ -40,10 +45,10 @@ SERVING = (
 @options.VERBOSE
 @click.pass_context
 def serve(ctx: click.Context, /, model: str | None, verbose: int, **given: Any) -> None:
-    """Serve the model in the file MODEL, or the models of a folder, over HTTP.
+    """Serve MODEL over HTTP: the path of a .gguf file, user/repo[:QUANT] on the Hugging Face hub, or an alias.
 
-    With MODEL that model is loaded at once and stays in memory. Without it, models are loaded when a request names them,
-    and closed when nobody has used them for a while.
+    It is loaded at once and stays in memory. Without MODEL, those of --models-dir or of the hub's cache on this machine are
+    served: loaded when a request names them, and closed when nobody has used them for a while.
     """
     settings = options.settle(ctx, given, DEFAULTS)
     options.verbosity(ctx, verbose, settings)
@@ -91,19 +96,36 @@ def server_settings(settings: Settings) -> ServerSettings:
 
 
 def _catalog(model: str | None, settings: Settings) -> Catalog:
-    from tensorsharp_app_server.catalog import Folder, OneFile
+    from tensorsharp.weights.aliases import Aliases
+    from tensorsharp.weights.folder import ModelsFolder
+    from tensorsharp.weights.hub import Hub
+    from tensorsharp.weights.names import locate
+    from tensorsharp_app_server.catalog import HubModels, OneModel
 
-    if model is not None:
-        path = Path(model).expanduser()
-        if not path.is_file():
-            raise ModelError(f"{path} is no file; expected the path of a .gguf file.")
-        return OneFile(path)
-    if settings.models_dir is None:
-        raise ConfigError("There is no model to serve; expected MODEL or --models-dir.")
-    return Folder(Path(settings.models_dir).expanduser())
+    if model is None:
+        if settings.models_dir is not None:
+            return ModelsFolder(settings.models_dir)
+        return HubModels(Hub(offline=settings.offline), Aliases())
+    found = locate(model, progress=_progress(), projector=not settings.no_mmproj)
+    if not found.path.is_file():
+        raise ModelNotFoundError(f"{found.path} is no file; expected the path of a .gguf file, user/repo[:QUANT] or an alias.")
+    return OneModel(found.path.stem if found.name == model and found.path.exists() else found.name, found.path, found.projector)
 
 
-def _hooks(registry: Any) -> Any:
+def _progress() -> Callable[[str, int, int], None]:
+    """Tells on stderr how far a download is, every few seconds."""
+    told = 0.0
+
+    def tell(file: str, done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= PROGRESS_S:
+            told = time.monotonic()
+            click.echo(f"downloading {file}: {done * 100 // max(total, 1)} %", err=True)
+
+    return tell
+
+
+def _hooks(registry: Registry) -> Hooks:
     from tensorsharp.hooks import Hooks
 
     return Hooks(registry)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import structlog
 from starlette.types import Scope
 
 from tensorsharp_app_server.host import ModelHost
@@ -15,6 +14,8 @@ from tensorsharp_app_server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from tensorsharp_app_server.endpoint import Call
+
+logger = logging.getLogger("tensorsharp.server")
 
 
 class Service:
@@ -26,31 +27,8 @@ class Service:
         self.keys = Keys(settings.api_keys)
         self.visitors = Visitors(settings.host, settings.origins)
         self.started = time.time()
-        self._log = _logger()
 
     def log(self, call: Call, scope: Scope, status: int, seconds: float) -> None:
-        """One line a request. Neither prompts nor replies nor keys are in it."""
-        self._log.info(
-            "request",
-            id=call.id,
-            method=scope["method"],
-            path=scope["path"],
-            status=status,
-            seconds=round(seconds, 4),
-            **call.told,
-        )
-
-
-def _logger() -> Any:
-    """A structlog logger that hands its events to the standard logger, where the program renders them."""
-    return structlog.wrap_logger(
-        logging.getLogger("tensorsharp.server"),
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.add_log_level,
-            structlog.stdlib.add_logger_name,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
+        """One line a call, with the id that the engine's own line has. Neither prompts nor replies nor keys are in it."""
+        facts = {"id": call.id, "method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
+        logger.info("answered", extra=facts | call.told)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 
 from tensorsharp.errors import BackendError
+from tensorsharp.ops import OUTPUT
 from tensorsharp.protocols.backend import StepResult
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.protocols.model import IBatchedPagedModel
@@ -58,7 +59,7 @@ class GgmlRunner:
         padded = self._padded(batch)
         graph = self._graph(padded, tuple(taps), wanted > 0)
         graph.replay(self._threads.backend, padded)
-        published = {name: value[:rows] for name, value in graph.taps.items()}
+        published = {name: value[: wanted if name == OUTPUT else rows] for name, value in graph.taps.items()}
         return StepResult(graph.logits[:wanted], published, graph.fallbacks)
 
     def close(self) -> None:

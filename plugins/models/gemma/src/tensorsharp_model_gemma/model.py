@@ -22,7 +22,7 @@ from tensorsharp.layers.mlp import gated_mlp, gated_mlp_tensors
 from tensorsharp.layers.rotary import base_frequencies, rope_from_metadata
 from tensorsharp.layers.scaling import softcap
 from tensorsharp.layers.tensors import Expected, check_tensors, vocabulary_size
-from tensorsharp.ops import Ops
+from tensorsharp.ops import OUTPUT, Ops
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import Format, Layout
 
@@ -118,6 +118,7 @@ class Gemma3:
             h = ops.add(h, ops.rms_norm(x, ops.weight(f"blk.{i}.post_ffw_norm.weight"), c.eps))
         ops.tap(f"layer.{self.layers}", h)
         h = ops.rms_norm(ops.take(h, batch.wanted), ops.weight("output_norm.weight"), c.eps)
+        ops.tap(OUTPUT, h)
         return softcap(ops, head(ops, h), c.final_softcap)
 
 

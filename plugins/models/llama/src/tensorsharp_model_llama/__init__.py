@@ -6,5 +6,5 @@ spec = PluginSpec(
     target="tensorsharp_model_llama.model:Llama",
     api=(1, 0),
     summary="Llama, Mistral 3, Qwen 2 and 3, SmolLM 3: dense or routed decoders with rotary attention",
-    capabilities=frozenset({"text", "batch", "truncate"}),
+    capabilities=frozenset({"text", "batch", "truncate", "embedding"}),
 )

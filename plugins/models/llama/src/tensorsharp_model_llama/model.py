@@ -27,7 +27,7 @@ from tensorsharp.layers.linear import head
 from tensorsharp.layers.mlp import gated_mlp, gated_mlp_tensors
 from tensorsharp.layers.rotary import frequency_factors, rope_from_metadata
 from tensorsharp.layers.tensors import Expected, check_tensors, vocabulary_size
-from tensorsharp.ops import Ops
+from tensorsharp.ops import OUTPUT, Ops
 from tensorsharp.protocols.batch import F32, I32
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import Format, Layout
@@ -139,6 +139,7 @@ class Llama:
             h = ops.add(h, self._feed_forward(ops, x, layer))
         ops.tap(f"layer.{c.layers}", h)
         h = ops.rms_norm(ops.take(h, batch.wanted), ops.weight("output_norm.weight"), c.eps)
+        ops.tap(OUTPUT, h)
         return head(ops, h)
 
     def _feed_forward(self, ops: Ops, x: Tensor, layer: int) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.routing import Route
 
+from tensorsharp.weights.entry import Entry
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import openai
-from tensorsharp_app_server.catalog import Entry
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.service import Service
 
@@ -16,18 +17,19 @@ from tensorsharp_app_server.service import Service
 def routes(service: Service) -> list[Route]:
     found = []
     for prefix in ("/v1", ""):
-        found.append(route(service, f"{prefix}/models", every, openai.DIALECT, methods=("GET",)))
-        found.append(route(service, f"{prefix}/models/{{name:path}}", one, openai.DIALECT, methods=("GET",)))
+        found.append(route(service, f"{prefix}/models", every, openai.WIRE, methods=("GET",)))
+        found.append(route(service, f"{prefix}/models/{{name:path}}", one, openai.WIRE, methods=("GET",)))
     return found
 
 
 async def every(call: Call) -> Body:
-    return json_body({"object": "list", "data": [_model(entry) for entry in call.service.host.catalog.entries()]})
+    entries = await asyncio.to_thread(call.service.host.catalog.entries)
+    return json_body({"object": "list", "data": [_model(entry) for entry in entries]})
 
 
 async def one(call: Call) -> Body:
-    return json_body(_model(call.service.host.find(call.path["name"])))
+    return json_body(_model(await call.service.host.find(call.path["name"])))
 
 
 def _model(entry: Entry) -> dict[str, Any]:
-    return {"id": entry.name, "object": "model", "created": int(entry.modified), "owned_by": "local"}
+    return {"id": entry.name, "object": "model", "created": int(entry.modified.timestamp()), "owned_by": "local"}

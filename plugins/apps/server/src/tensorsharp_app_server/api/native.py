@@ -1,22 +1,70 @@
-"""Endpoints of no foreign protocol, under the names that llama.cpp's server and vLLM gave them."""
+"""Text to token ids and back, and what a conversation becomes, under the names that llama.cpp's server gave it."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from starlette.routing import Route
 
+from tensorsharp.chat import ChatOptions
+from tensorsharp.llm import LLM
+from tensorsharp.text.toolcalls import read_tools
 from tensorsharp_app_server.answers import Body, json_body
-from tensorsharp_app_server.api import openai
-from tensorsharp_app_server.endpoint import Call, route
-from tensorsharp_app_server.errors import LOADING_RETRY_S, RefusedError
+from tensorsharp_app_server.api import openai, openai_chat
+from tensorsharp_app_server.endpoint import Call, Handler, route
+from tensorsharp_app_server.fields import are_ids
 from tensorsharp_app_server.service import Service
 
 
 def routes(service: Service) -> list[Route]:
-    return [route(service, path, health, openai.DIALECT, methods=("GET",), open=True) for path in ("/health", "/v1/health")]
+    handlers: dict[str, Handler] = {"/tokenize": tokenize, "/detokenize": detokenize, "/apply-template": apply_template}
+    return [route(service, path, handler, openai.WIRE) for path, handler in handlers.items()]
 
 
-async def health(call: Call) -> Body:
-    """200 once requests are taken, 503 before."""
-    if call.service.host.starting:
-        raise RefusedError(503, "The model is being loaded.", code="loading", retry_after=LOADING_RETRY_S)
-    return json_body({"status": "ok"})
+async def tokenize(call: Call) -> Body:
+    """The token ids of a text (`content` or `prompt`) or of a conversation (`messages`)."""
+    body = call.body
+    text = body.text("content") if "content" in body else body.text("prompt")
+    messages = openai_chat.read_messages(body) if "messages" in body else None
+    if text is None and messages is None:
+        raise body.refuse("content", "a string, or messages")
+    bos = None if body.flag("add_special", body.flag("add_special_tokens")) else False
+    special, pieces = body.flag("parse_special", True), body.flag("with_pieces")
+    options = openai_chat.read_options(body)
+
+    def ids_of(llm: LLM) -> list[int]:
+        if messages is not None:
+            return llm.tokenize_prompt(_rendered(llm, messages, options))
+        return llm.tokenize(text or "", special=special, bos=bos)
+
+    async with call.service.host.use(body.text("model")) as served:
+        llm = served.llm
+        ids = await asyncio.to_thread(ids_of, llm)
+        tokens = [{"id": token, "piece": llm.tokenizer.piece(token)} for token in ids] if pieces else ids
+        return json_body({"tokens": tokens, "count": len(ids), "max_model_len": llm.engine.limit})
+
+
+async def detokenize(call: Call) -> Body:
+    """The text of token ids."""
+    ids: Any = call.body.data.get("tokens")
+    if ids != [] and not are_ids(ids):
+        raise call.body.refuse("tokens", "a list of token ids")
+    async with call.service.host.use(call.body.text("model")) as served:
+        size = served.llm.tokenizer.vocab_size
+        if any(not 0 <= token < size for token in ids):
+            raise call.body.refuse("tokens", f"token ids between 0 and {size - 1}", code="invalid_token")
+        text = served.llm.detokenize(ids, special=True)
+    return json_body({"content": text, "prompt": text})
+
+
+async def apply_template(call: Call) -> Body:
+    """The text that a conversation becomes, ready for the reply."""
+    messages, options = openai_chat.read_messages(call.body), openai_chat.read_options(call.body)
+    async with call.service.host.use(call.body.text("model")) as served:
+        return json_body({"prompt": await asyncio.to_thread(_rendered, served.llm, messages, options)})
+
+
+def _rendered(llm: LLM, messages: list[Any], options: ChatOptions) -> str:
+    tools = read_tools(() if options.tool_choice == "none" else options.tools)
+    return llm.dialect.prompt(messages, tools, options.reasoning, options.template_kwargs).text

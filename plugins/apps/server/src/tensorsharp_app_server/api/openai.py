@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tensorsharp.generation import Reply
-from tensorsharp.types import TokenEvent
-from tensorsharp_app_server.dialect import Dialect, event
+from tensorsharp.chat import ChatReply
 from tensorsharp_app_server.errors import Failure
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.host import Served
+from tensorsharp_app_server.runtime import runtime, timings
 from tensorsharp_app_server.sampling import SHARED
+from tensorsharp_app_server.wire import Wire, event
 
 DONE = b"data: [DONE]\n\n"
 MOST_CHOICES = 128
@@ -24,7 +24,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
     return {"error": {"message": failure.text, "type": kind, "param": failure.param, "code": failure.code}}
 
 
-DIALECT = Dialect("openai", error_body, lambda failure: event(error_body(failure)) + DONE)
+WIRE = Wire("openai", error_body, lambda failure: event(error_body(failure)) + DONE)
 
 
 def choices(body: Fields) -> int:
@@ -49,33 +49,22 @@ def includes_usage(body: Fields) -> bool:
     return options is not None and options.flag("include_usage")
 
 
-def usage(replies: Sequence[Reply], prompts: int = 1) -> dict[str, Any]:
-    """Of all choices together; a prompt that several choices answer counts once. prompts: how many there are."""
-    per = max(1, len(replies) // max(1, prompts))
-    prompt = sum(reply.usage.prompt for reply in replies[::per])
-    completion = sum(reply.usage.completion for reply in replies)
+def usage(done: Sequence[ChatReply], count: int = 1) -> dict[str, Any]:
+    """Of all choices together. count: choices for each prompt, which counts once."""
+    first = [one.reply.usage for one in done[::count]]
+    prompt = sum(found.prompt for found in first)
+    completion = sum(one.reply.usage.completion for one in done)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(reply.usage.cached for reply in replies[::per])},
+        "prompt_tokens_details": {"cached_tokens": sum(found.cached for found in first)},
     }
 
 
-def token_entry(served: Served, token: int, logprob: float | None) -> dict[str, Any]:
-    """One token with its log-probability; the bytes of all tokens joined are the reply's text in UTF-8."""
-    tokenizer = served.llm.tokenizer
-    raw = tokenizer.bytes_of(token)
-    text = raw.decode("utf-8", "replace") if raw else tokenizer.piece(token)
-    return {"token": text, "logprob": logprob, "bytes": list(raw)}
-
-
-def token_entries(served: Served, tokens: Iterable[TokenEvent]) -> list[dict[str, Any]]:
-    """Entries as in `logprobs.content` of a chat completion."""
-    return [
-        token_entry(served, t.token, t.logprob) | {"top_logprobs": [token_entry(served, o.token, o.logprob) for o in t.top]}
-        for t in tokens
-    ]
+def facts(served: Served, done: Sequence[tuple[int, ChatReply]]) -> dict[str, Any]:
+    """What is told beside choices: the speed of the first one, and what it takes to get the same replies again."""
+    return {"timings": timings(done[0][1].reply), "tensorsharp": runtime(served, [(index, one.reply) for index, one in done])}
 
 
 def fingerprint(served: Served) -> str:

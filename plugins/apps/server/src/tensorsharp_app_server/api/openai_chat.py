@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from starlette.routing import Route
 
-from tensorsharp.generation import Reply
+from tensorsharp.chat import ChatOptions, ChatReply, ContentDelta, Delta, NamedTool, ReasoningDelta
+from tensorsharp.types import TokenEvent
 from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import openai
-from tensorsharp_app_server.dialect import event
+from tensorsharp_app_server.api.openai_logprobs import chat_entries
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.host import Served
-from tensorsharp_app_server.internal import Ask, Chunk, answering
-from tensorsharp_app_server.messages import read_messages
-from tensorsharp_app_server.runtime import runtime, tell, timings
+from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering
+from tensorsharp_app_server.reasoning import BUDGETS, read_budget, read_reasoning, reasoning_field
 from tensorsharp_app_server.sampling import check_sampling, read_sampling
 from tensorsharp_app_server.service import Service
+from tensorsharp_app_server.wire import event
 
 
 def routes(service: Service) -> list[Route]:
-    return [route(service, path, complete, openai.DIALECT) for path in ("/v1/chat/completions", "/chat/completions")]
+    return [route(service, path, complete, openai.WIRE) for path in ("/v1/chat/completions", "/chat/completions")]
 
 
 def read_ask(body: Fields) -> Ask:
@@ -33,7 +34,47 @@ def read_ask(body: Fields) -> Ask:
     if (logprobs := _logprobs(body)) is not None:
         params["logprobs"] = logprobs
         check_sampling(body, params, names | {"logprobs": "top_logprobs"})
-    return Ask(body.text("model"), params, messages=read_messages(body), count=openai.choices(body))
+    return Ask(
+        body.text("model"),
+        params,
+        messages=read_messages(body),
+        options=read_options(body),
+        count=openai.choices(body),
+        names=names
+        | {"prompt_ids": "messages", "reasoning": reasoning_field(body)}
+        | {"reasoning_budget": next((field for field in BUDGETS if field in body), BUDGETS[0])},
+    )
+
+
+def read_messages(body: Fields) -> list[Any]:
+    """The messages as they are: the core reads them."""
+    messages = body.items("messages")
+    if not messages:
+        raise body.refuse("messages", "a list with at least one message", code="empty_messages")
+    return messages
+
+
+def read_options(body: Fields) -> ChatOptions:
+    """Tools and reasoning; the core checks them further."""
+    variables = body.object("chat_template_kwargs")
+    return ChatOptions(
+        tools=body.items("tools") or (),
+        tool_choice=_tool_choice(body),
+        parallel_tool_calls=body.flag("parallel_tool_calls", True),
+        reasoning=read_reasoning(body),
+        reasoning_budget=read_budget(body),
+        template_kwargs=variables.data if variables else {},
+    )
+
+
+def _tool_choice(body: Fields) -> Literal["auto", "none", "required"] | NamedTool:
+    if isinstance(body.data.get("tool_choice"), dict):
+        choice = body.object("tool_choice")
+        function = choice.object("function") if choice else None
+        if function is None:
+            raise body.refuse("tool_choice", "auto, none, required, or an object with the name of a function")
+        return NamedTool(function.needed_text("name"))
+    return body.choice("tool_choice", "auto", "none", "required") or "auto"  # type: ignore[return-value]
 
 
 def _logprobs(body: Fields) -> int | None:
@@ -51,15 +92,14 @@ async def complete(call: Call) -> Body | Stream:
     if call.body.flag("stream"):
         return Stream(_frames(call, ask, with_usage=with_usage))
     async with answering(call, ask) as answers:
-        found = await answers.replies()
-    replies = [reply for _, reply in found]
-    tell(call, replies)
+        found = await answers.finished()
+    done = [one for one, _ in found]
     return json_body(
         {
             **_head(call, answers.served, "chat.completion"),
-            "choices": [_choice(answers.served, ask, chunks, reply) for chunks, reply in found],
-            "usage": openai.usage(replies),
-            **_facts(answers.served, list(enumerate(replies))),
+            "choices": [_choice(answers, index, one, tokens) for index, (one, tokens) in enumerate(found)],
+            "usage": openai.usage(done, ask.count),
+            **openai.facts(answers.served, list(enumerate(done))),
         }
     )
 
@@ -74,44 +114,55 @@ def _head(call: Call, served: Served, kind: str) -> dict[str, Any]:
     }
 
 
-def _facts(served: Served, replies: Sequence[tuple[int, Reply]]) -> dict[str, Any]:
-    return {"timings": timings(replies[0][1]), "tensorsharp": runtime(served, replies)}
+def _choice(answers: Answers, index: int, done: ChatReply, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": done.content, "refusal": None}
+    if done.reasoning:
+        message["reasoning_content"] = done.reasoning
+    if done.tool_calls:
+        message["content"] = done.content or None
+        message["tool_calls"] = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in done.tool_calls
+        ]
+    logprobs = _content_logprobs(answers, tokens)
+    return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": done.finish_reason}
 
 
-def _choice(served: Served, ask: Ask, chunks: Sequence[Chunk], reply: Reply) -> dict[str, Any]:
-    message = {"role": "assistant", "content": reply.text, "refusal": None}
-    return {
-        "index": chunks[-1].index,
-        "message": message,
-        "logprobs": _content_logprobs(served, ask, [token for chunk in chunks for token in chunk.tokens]),
-        "finish_reason": reply.finish_reason,
-    }
-
-
-def _content_logprobs(served: Served, ask: Ask, tokens: Sequence[Any]) -> dict[str, Any] | None:
-    return {"content": openai.token_entries(served, tokens), "refusal": None} if "logprobs" in ask.params else None
+def _content_logprobs(answers: Answers, tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
+    return {"content": chat_entries(answers.served, tokens), "refusal": None} if answers.logprobs else None
 
 
 async def _frames(call: Call, ask: Ask, *, with_usage: bool) -> AsyncGenerator[bytes, None]:
     async with answering(call, ask) as answers:
-        served = answers.served
-        head = _head(call, served, "chat.completion.chunk") | ({"usage": None} if with_usage else {})
-
-        def chunk_of(index: int, delta: dict[str, Any], logprobs: Any = None, finish: str | None = None) -> dict[str, Any]:
-            return {**head, "choices": [{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}]}
-
-        yield b"".join(event(chunk_of(i, {"role": "assistant", "content": ""})) for i in range(len(answers.running)))
-        replies: dict[int, Reply] = {}
+        head = _head(call, answers.served, "chat.completion.chunk") | ({"usage": None} if with_usage else {})
+        yield b"".join(event(_piece(head, i, {"role": "assistant", "content": ""})) for i in range(len(answers.running)))
+        done: dict[int, ChatReply] = {}
         async for chunk in answers.chunks():
-            logprobs = _content_logprobs(served, ask, chunk.tokens) if chunk.tokens else None
-            if chunk.reply is None:
-                text = "".join(delta.text for delta in chunk.deltas)
-                yield event(chunk_of(chunk.index, {"content": text}, logprobs))
-            else:
-                replies[chunk.index] = chunk.reply
-                last = chunk_of(chunk.index, {}, logprobs, chunk.reply.finish_reason)
-                yield event(last | _facts(served, [(chunk.index, chunk.reply)]))
-        tell(call, replies.values())
+            yield event(_streamed(answers, head, chunk))
+            if chunk.done is not None:
+                done[chunk.index] = chunk.done
         if with_usage:
-            yield event({**head, "choices": [], "usage": openai.usage(list(replies.values()))})
+            usage = openai.usage([done[index] for index in sorted(done)], ask.count)
+            yield event({**head, "choices": [], "usage": usage})
         yield openai.DONE
+
+
+def _piece(head: dict[str, Any], index: int, delta: dict[str, Any], logprobs: Any = None, finish: Any = None) -> dict[str, Any]:
+    return {**head, "choices": [{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}]}
+
+
+def _streamed(answers: Answers, head: dict[str, Any], chunk: Chunk) -> dict[str, Any]:
+    logprobs = _content_logprobs(answers, chunk.tokens) if chunk.tokens else None
+    piece = _piece(head, chunk.index, _delta(chunk.delta), logprobs, chunk.done and chunk.done.finish_reason)
+    return piece | openai.facts(answers.served, [(chunk.index, chunk.done)]) if chunk.done else piece
+
+
+def _delta(delta: Delta | None) -> dict[str, Any]:
+    if delta is None:
+        return {}
+    if isinstance(delta, ContentDelta):
+        return {"content": delta.text}
+    if isinstance(delta, ReasoningDelta):
+        return {"reasoning_content": delta.text}
+    function = {"arguments": delta.arguments} | ({} if delta.name is None else {"name": delta.name})
+    opened = {} if delta.id is None else {"id": delta.id, "type": "function"}
+    return {"tool_calls": [{"index": delta.index, **opened, "function": function}]}

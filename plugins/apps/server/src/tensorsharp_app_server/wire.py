@@ -16,7 +16,7 @@ PING = b": alive\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class Wire:
     """error: the body of an error. stream_type: media type of a stream. error_frames: an error in a stream that has begun.
 
     ping: what a silent stream sends, empty where the format has nothing to skip. busy: the HTTP status of a full queue.

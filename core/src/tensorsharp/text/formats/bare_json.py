@@ -1,0 +1,44 @@
+"""Calls as replies that are nothing else: `{"name": …, "parameters": {…}}`, several with `;` between them.
+
+An object that calls none of the request's tools is content, as an answer may be JSON too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tensorsharp.text.channels import ReplyFormat, deliver
+from tensorsharp.text.deltas import Writer
+from tensorsharp.text.formats.tagged_json import call_of
+from tensorsharp.text.reading import Markers, Source, Steps
+from tensorsharp.text.toolcalls import Call, Tools
+
+_MARK: Final = "<|python_tag|>"
+
+
+def _read(source: Source, writer: Writer, tools: Tools, thinking: bool) -> Steps[None]:
+    if tools:
+        yield from source.attempt(deliver(_calls(source, tools), writer))
+    yield from source.text(Markers(), writer.content)
+
+
+def _calls(source: Source, tools: Tools) -> Steps[list[Call]]:
+    calls: list[Call] = []
+    yield from source.space()
+    yield from source.take(_MARK)
+    yield from source.space()
+    while not calls or (yield from source.take(";")):
+        yield from source.space()
+        if not (yield from source.starts("{")):
+            source.fail()
+        name, arguments = call_of((yield from source.json()))
+        if name not in tools.by_name:
+            source.fail()
+        calls.append((name, arguments))
+        yield from source.space()
+    if (yield from source.peek()):
+        source.fail()
+    return calls
+
+
+BARE_JSON: Final = ReplyFormat((_MARK,), _read)

@@ -1,0 +1,74 @@
+"""Calls as invocations: a block of `<invoke name="f"><parameter name="a">value</parameter></invoke>`.
+
+Families put a prefix before each tag's name, with or without a space behind it, and name the block differently. A parameter's
+attribute `string` says whether its value is text (`true`) or JSON; without it the tool's schema decides.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from tensorsharp.text.channels import CallFormat, ReadCalls
+from tensorsharp.text.reading import Source, Steps, UnreadableError, parse_json
+from tensorsharp.text.toolcalls import Call, Tools
+
+_NAME: Final = re.compile(r'\sname="([^"]+)"')
+_STRING: Final = re.compile(r'\sstring="(true|false)"')
+
+
+def invocations(prefix: str, *blocks: str) -> CallFormat:
+    """The format whose tags begin with `prefix`, in a block of one of these names, which have the prefix too."""
+    openers = [f"<{prefix}{space}{block}>" for block in blocks for space in (("", " ") if prefix else ("",))]
+    tags = [f"<{slash}{prefix}" for slash in ("", "/")]
+    return CallFormat(tuple(openers), (*openers, *tags), read_invocations(prefix))
+
+
+def read_invocations(prefix: str) -> ReadCalls:
+    """A reader of what follows the block's opening tag, up to its end."""
+
+    def read(source: Source, opener: str, tools: Tools) -> Steps[list[Call]]:
+        calls: list[Call] = []
+        yield from source.space()
+        while not calls or (yield from source.starts(f"<{prefix}invoke", f"<{prefix} invoke")):
+            calls.append((yield from _invoke(source, tools)))
+            yield from source.space()
+        yield from source.close(f"</{opener[1:]}")
+        return calls
+
+    def _invoke(source: Source, tools: Tools) -> Steps[Call]:
+        name = _attribute(_NAME, (yield from _open(source, "invoke")))
+        arguments: dict[str, Any] = {}
+        yield from source.space()
+        while (yield from source.starts(f"<{prefix}parameter", f"<{prefix} parameter")):
+            attributes = yield from _open(source, "parameter")
+            raw = yield from source.until(f"</{prefix}parameter>", f"</{prefix} parameter>")
+            key = _attribute(_NAME, attributes)
+            arguments[key] = _value(attributes, raw) if _STRING.search(attributes) else tools.value(name, key, raw)
+            yield from source.space()
+        yield from source.until(f"</{prefix}invoke>", f"</{prefix} invoke>")
+        return name, arguments
+
+    def _open(source: Source, tag: str) -> Steps[str]:
+        """Consume an opening tag; its attributes."""
+        yield from source.expect(f"<{prefix}")
+        yield from source.take(" ")
+        yield from source.expect(tag)
+        return (yield from source.until(">"))
+
+    return read
+
+
+def _attribute(pattern: re.Pattern[str], attributes: str) -> str:
+    found = pattern.search(attributes)
+    if found is None:
+        raise UnreadableError
+    return found[1]
+
+
+def _value(attributes: str, raw: str) -> Any:
+    return raw if _attribute(_STRING, attributes) == "true" else parse_json(raw)
+
+
+DSML_INVOCATIONS: Final = invocations("｜DSML｜", "tool_calls", "function_calls", "calls")
+INVOCATIONS: Final = invocations("", "minimax:tool_call", "function_calls")

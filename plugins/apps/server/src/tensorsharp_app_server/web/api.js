@@ -1,0 +1,86 @@
+// The server, in the OpenAI dialect.
+
+/** What the server refused, as a sentence with a hint. */
+export class ApiError extends Error {
+  constructor(message, { hint = "", status = 0, code = "" } = {}) {
+    super(message);
+    this.hint = hint;
+    this.status = status;
+    this.code = code;
+  }
+}
+
+const HINTS = {
+  401: "Enter the server's API key in the settings.",
+  413: "Attach less, or start a new conversation.",
+  429: "The server is busy. Try again in a moment.",
+  503: "The model is loading or the server is busy. Try again in a moment.",
+};
+
+function asError(body, status) {
+  const error = body?.error ?? {};
+  const message = typeof error === "string" ? error : error.message ?? `The server answered ${status}.`;
+  return new ApiError(message, { hint: error.hint ?? HINTS[status] ?? "", status, code: error.code ?? "" });
+}
+
+function headers(key, more = {}) {
+  return key ? { authorization: `Bearer ${key}`, ...more } : more;
+}
+
+async function call(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The server does not answer.", { hint: "Is it still running? Start it again with: tensorsharp serve" });
+  }
+  if (!response.ok) throw asError(await response.json().catch(() => null), response.status);
+  return response;
+}
+
+/** What the server serves: a list of {id, …}. */
+export async function models(key) {
+  return (await (await call("/v1/models", { headers: headers(key) })).json()).data;
+}
+
+/** How many requests are ahead of this one: 0 while it is served, null if the server does not know it. */
+export async function ahead(id, key) {
+  const response = await call("/stats", { headers: headers(key) });
+  const { models: loaded = [] } = await response.json();
+  for (const { queue = [], running = [] } of loaded) {
+    if (running.includes(id)) return 0;
+    if (queue.includes(id)) return queue.indexOf(id) + 1;
+  }
+  return null;
+}
+
+/** Stream a chat completion: one chunk after the other. */
+export async function* chat(body, { key, id, signal }) {
+  const response = await call("/v1/chat/completions", {
+    method: "POST",
+    headers: headers(key, { "content-type": "application/json", "x-request-id": id }),
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
+    signal,
+  });
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw asError(chunk, 0);
+    yield chunk;
+  }
+}
+
+/** The data of server-sent events. */
+async function* events(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    held += value;
+    const lines = held.split(/\r?\n/);
+    held = lines.pop();
+    for (const line of lines) if (line.startsWith("data:")) yield line.slice(5).trim();
+  }
+}

@@ -1,0 +1,125 @@
+// How a message looks, and what can be done with it.
+import { copyFrom, el } from "./dom.js";
+import { show } from "./markdown.js";
+import { figuresLine } from "./reply.js";
+
+const NAMES = { user: "You", assistant: "Assistant", tool: "Tool result" };
+
+/**
+ * One message as an element that `update` shows anew.
+ * act: {edit(message, text), regenerate(message), select(id), answer(message, call, text), context()}.
+ */
+export class MessageView {
+  constructor(message, act) {
+    this.message = message;
+    this.act = act;
+    this.element = el("article", { className: `message ${message.role}`, "aria-label": NAMES[message.role] });
+    this.body = el("div", { className: "body" });
+    this.extra = el("div");
+    this.actions = el("div", { className: "actions" });
+    this.element.append(el("h2", { className: "who" }, NAMES[message.role]), this.extra, this.body, this.actions);
+  }
+
+  /** others: the message and its siblings; running: whether it still grows. */
+  update(others, running) {
+    const { message } = this;
+    this.element.classList.toggle("waiting", running);
+    this.element.setAttribute("aria-busy", String(running));
+    if (message.role === "assistant") show(this.body, message.text);
+    else this.body.replaceChildren(...attachments(message), message.text);
+    this.body.hidden = !running && message.role === "assistant" && !message.text;
+    this.#showExtra(running);
+    if (!running) this.#showActions(others);
+    else this.actions.replaceChildren();
+  }
+
+  #showExtra(running) {
+    const { message, extra } = this;
+    if (message.reasoning) this.#showReasoning(running && !message.text);
+    const rest = [...(message.calls ?? []).map((call) => this.#call(call, running)), message.error && errorBox(message.error)];
+    if (rest.some(Boolean) || extra.querySelector(".call, .error")) {
+      for (const old of extra.querySelectorAll(".call, .error")) old.remove();
+      extra.append(...rest.filter(Boolean));
+    }
+  }
+
+  #showReasoning(open) {
+    let box = this.extra.querySelector(".reasoning");
+    if (!box) {
+      box = el("details", { className: "reasoning" }, el("summary", {}, "Reasoning"), el("div"));
+      this.extra.prepend(box);
+    }
+    box.querySelector("summary").textContent = open ? "Reasoning …" : "Reasoning";
+    box.lastChild.textContent = this.message.reasoning;
+  }
+
+  #call(call, running) {
+    const summary = el("summary", {}, "Calls ", el("code", {}, call.function.name));
+    const box = el("details", { className: "call", open: true }, summary, el("pre", { tabIndex: 0 }, el("code", {}, pretty(call.function.arguments))));
+    if (!running && this.act.unanswered(this.message, call)) {
+      const input = el("textarea", { rows: 2, "aria-label": `Result of ${call.function.name}`, placeholder: "What the tool returns" });
+      const send = el("button", { type: "button", onclick: () => this.act.answer(this.message, call, input.value) }, "Send result");
+      box.append(input, send);
+    }
+    return box;
+  }
+
+  #showActions(others) {
+    const { message, act } = this;
+    const link = (label, onclick) => el("button", { type: "button", className: "link", onclick }, label);
+    const copy = link("Copy", () => copyFrom(copy, message.text));
+    const buttons = [copy];
+    if (message.role === "user") buttons.push(link("Edit", () => this.#edit()));
+    if (message.role === "assistant") buttons.push(link("Regenerate", () => act.regenerate(message)));
+    if (others.length > 1) buttons.push(...this.#branches(others, link));
+    const line = message.role === "assistant" ? figuresLine(message, act.context()) + (message.stopped ? " · stopped" : "") : "";
+    this.actions.replaceChildren(...buttons, el("span", { className: "figures" }, line));
+  }
+
+  #branches(others, link) {
+    const at = others.findIndex((other) => other.id === this.message.id);
+    const go = (step, name, sign) => {
+      const button = link(sign, () => this.act.select(others[at + step].id));
+      button.setAttribute("aria-label", name);
+      button.disabled = !others[at + step];
+      return button;
+    };
+    return [go(-1, "Previous version", "‹"), el("span", { className: "figures" }, `${at + 1}/${others.length}`), go(1, "Next version", "›")];
+  }
+
+  #edit() {
+    const input = el("textarea", { value: this.message.text, rows: Math.min(12, this.message.text.split("\n").length + 1), "aria-label": "Edit the message" });
+    const done = () => { this.body.replaceChildren(...attachments(this.message), this.message.text); this.#restore(); };
+    const save = el("button", { type: "button", className: "primary", onclick: () => this.act.edit(this.message, input.value) }, "Send");
+    const cancel = el("button", { type: "button", onclick: done }, "Cancel");
+    input.addEventListener("keydown", (event) => { if (event.key === "Escape") done(); });
+    this.body.replaceChildren(input);
+    this.kept = [...this.actions.childNodes];
+    this.actions.replaceChildren(save, cancel);
+    input.focus();
+  }
+
+  #restore() {
+    this.actions.replaceChildren(...this.kept);
+  }
+}
+
+function attachments(message) {
+  return (message.attachments ?? []).map((file) =>
+    file.url !== undefined
+      ? el("img", { className: "attached", src: file.url, alt: file.name })
+      : el("details", {}, el("summary", {}, `Attached: ${file.name}`), el("pre", { tabIndex: 0 }, file.text)),
+  );
+}
+
+function errorBox(error) {
+  return el("div", { className: "error", role: "alert" }, el("strong", {}, error.message), error.hint ? el("div", {}, error.hint) : null);
+}
+
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,188 @@
+"""Models come into memory when they are asked for, and leave it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Serve
+    from harness import Served
+
+PATH = "/v1/completions"
+
+
+def loaded(server: Served) -> list[str]:
+    return [model["name"] for model in server.http.get("/stats").json()["models"]]
+
+
+def until(check: Any, within: float = 5) -> bool:
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        if check():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_the_list_of_models(serve: Serve) -> None:
+    server = serve()
+    assert [model.id for model in server.openai.models.list()] == ["second", "staged"]
+    assert server.openai.models.retrieve("second").owned_by == "local"
+    assert server.http.get("/v1/models/third").status_code == 404
+    assert loaded(server) == []
+
+
+@pytest.mark.parametrize("name", ["staged", "staged.gguf", "staged:latest", "STAGED"])
+def test_a_name_may_be_written_in_several_ways(server: Served, name: str) -> None:
+    assert server.post(PATH, model=name, prompt="x", max_tokens=1)["model"] == "staged"
+
+
+@pytest.mark.parametrize("name", ["third", "", "../staged", "/etc/passwd", "staged.gguf/.", "x" * 5000])
+def test_other_names_are_unknown(server: Served, name: str) -> None:
+    answer = server.http.post(PATH, json={"model": name, "prompt": "x"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_a_name_is_needed_where_there_are_several(server: Served) -> None:
+    answer = server.http.post(PATH, json={"prompt": "x"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
+
+
+def test_several_requests_wait_for_one_load(serve: Serve) -> None:
+    server = serve()
+    server.director.load_gate.clear()
+    found: list[Any] = []
+    ask = lambda: found.append(server.post(PATH, model="staged", prompt="x", seed=1, max_tokens=4))  # noqa: E731
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert until(lambda: server.director.loads == 1)
+    server.director.load_gate.set()
+    for thread in threads:
+        thread.join(20)
+    assert server.director.loads == 1
+    assert len({data["choices"][0]["text"] for data in found}) == 1
+
+
+def test_another_model_takes_the_place_of_one_that_nobody_uses(serve: Serve) -> None:
+    server = serve()
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+    assert loaded(server) == ["staged"]
+    server.post(PATH, model="second", prompt="x", max_tokens=1)
+    assert loaded(server) == ["second"]
+
+
+def test_another_model_waits_for_one_that_is_used(serve: Serve) -> None:
+    server = serve()
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+    server.director.pace.clear()
+    begun = server.director.steps
+    answers: dict[str, Any] = {}
+
+    def ask(name: str) -> None:
+        answers[name] = server.post(PATH, model=name, prompt="x", max_tokens=2)
+
+    threads = [threading.Thread(target=ask, args=("staged",))]
+    threads[0].start()
+    assert server.director.wait_steps(begun + 1)
+    threads.append(threading.Thread(target=ask, args=("second",)))
+    threads[1].start()
+    time.sleep(0.2)
+    assert loaded(server) == ["staged"]
+    server.director.pace.set()
+    for thread in threads:
+        thread.join(20)
+    assert {name: data["model"] for name, data in answers.items()} == {"staged": "staged", "second": "second"}
+    assert loaded(server) == ["second"]
+
+
+def test_two_models_share_the_memory_where_there_is_room(serve: Serve) -> None:
+    server = serve(room=2)
+    for name in ("staged", "second", "staged"):
+        server.post(PATH, model=name, prompt="x", max_tokens=1)
+    assert (loaded(server), server.director.loads) == (["second", "staged"], 2)
+
+
+def test_an_unused_model_leaves(serve: Serve) -> None:
+    server = serve(keep_alive_s=0.2)
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+    assert loaded(server) == ["staged"]
+    assert until(lambda: loaded(server) == [])
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+    assert server.director.loads == 2
+
+
+def test_a_load_that_fails_is_told_and_tried_again(serve: Serve) -> None:
+    server = serve()
+    server.director.fail_load = "no such lamp"
+    answer = server.http.post(PATH, json={"model": "staged", "prompt": "x"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "load_failed")
+    assert "no such lamp" in answer.json()["error"]["message"]
+    server.director.fail_load = None
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+
+
+def test_health_waits_for_the_first_model(serve: Serve, director: Any, models: Any) -> None:
+    from tensorsharp_app_server.catalog import OneModel
+
+    director.load_gate.clear()
+    server = serve(OneModel("one", models / "staged.gguf"), at_once=True)
+    assert server.http.get("/health").status_code == 503
+    answer = server.http.post(PATH, json={"prompt": "x"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    director.load_gate.set()
+    assert until(lambda: server.http.get("/health").status_code == 200)
+    assert director.steps == 1
+    assert server.post(PATH, prompt="x", max_tokens=1)["model"] == "one"
+    assert server.post(PATH, model="staged", prompt="x", max_tokens=1)["model"] == "one"
+
+
+def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
+    server = serve(loading={"parallel": 1, "queue": 0})
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+    server.director.pace.clear()
+    begun = server.director.steps
+    thread = threading.Thread(target=lambda: server.post(PATH, model="staged", prompt="x", max_tokens=1))
+    thread.start()
+    assert server.director.wait_steps(begun + 1)
+    answer = server.http.post(PATH, json={"model": "staged", "prompt": "x"})
+    assert (answer.status_code, answer.headers["retry-after"], answer.json()["error"]["code"]) == (429, "1", "queue_full")
+    several = server.http.post(PATH, json={"model": "staged", "prompt": ["x", "y"]})
+    assert several.status_code == 429
+    server.director.pace.set()
+    thread.join(20)
+
+
+def test_running_requests_are_finished_before_the_end(serve: Serve) -> None:
+    server = serve(grace_s=5)
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+    server.director.pace.clear()
+    begun = server.director.steps
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(server.post(PATH, model="staged", prompt="x", max_tokens=30)))
+    thread.start()
+    assert server.director.wait_steps(begun + 1)
+    server.program.should_exit = True
+    time.sleep(0.3)
+    server.director.pace.set()
+    thread.join(20)
+    assert found[0]["usage"]["completion_tokens"] == 30
+
+
+def test_what_takes_longer_than_the_grace_time_is_told(serve: Serve) -> None:
+    server = serve(grace_s=1)
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+    server.director.pace.clear()
+    begun = server.director.steps
+    found: list[str] = []
+    body = {"model": "staged", "prompt": "x", "stream": True}
+    thread = threading.Thread(target=lambda: found.append(server.http.post(PATH, json=body).text))
+    thread.start()
+    assert server.director.wait_steps(begun + 1)
+    server.program.should_exit = True
+    thread.join(20)
+    assert "shutting_down" in found[0]

@@ -1,0 +1,180 @@
+"""Clients that leave, at every moment: what they asked for ends within a step, and all memory is given back."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Serve
+    from harness import Served
+
+ASKED = [{"role": "user", "content": "x" * 100}]
+
+
+class Client:
+    """A connection of its own, on which one request was sent."""
+
+    def __init__(self, server: Served, path: str = "/v1/chat/completions", **body: Any) -> None:
+        host, port = server.url.removeprefix("http://").split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        content = json.dumps({"model": "staged", "messages": ASKED, **body}).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(content)}\r\n\r\n"
+        self.socket.sendall(head.encode() + content)
+
+    def read_until(self, text: bytes) -> bytes:
+        found = b""
+        while text not in found:
+            part = self.socket.recv(4096)
+            assert part, found
+            found += part
+        return found
+
+
+def leave(client: Client) -> None:
+    client.socket.close()
+
+
+def close_half(client: Client) -> None:
+    client.socket.shutdown(socket.SHUT_WR)
+
+
+def reset(client: Client) -> None:
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    client.socket.close()
+
+
+def settled(server: Served, *, within: float = 5) -> bool:
+    """Whether nothing runs or waits any more, and no block is used."""
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        stats = server.llm.stats()
+        if stats.running == stats.waiting == 0 and all(used == 0 for used, _ in stats.blocks.values()):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def load(server: Served) -> None:
+    server.post("/v1/completions", model="staged", prompt="x", max_tokens=1)
+
+
+@pytest.mark.parametrize("go", [leave, close_half, reset])
+@pytest.mark.parametrize("stream", [True, False])
+def test_before_the_first_token(server: Served, go: Callable[[Client], None], *, stream: bool) -> None:
+    load(server)
+    server.director.pace.clear()
+    begun = server.director.steps
+    client = Client(server, stream=stream)
+    assert server.director.wait_steps(begun + 1)
+    go(client)
+    time.sleep(0.1)
+    server.director.pace.set()
+    assert settled(server)
+    assert server.director.steps <= begun + 2
+    client.socket.close()
+
+
+@pytest.mark.parametrize("go", [leave, close_half, reset])
+@pytest.mark.parametrize("n", [1, 3])
+def test_in_the_middle_of_a_stream(server: Served, go: Callable[[Client], None], n: int) -> None:
+    load(server)
+    client = Client(server, stream=True, n=n)
+    client.read_until(b'"content":')
+    go(client)
+    assert settled(server)
+    ended = server.llm.stats().requests
+    assert ended["cancelled"] >= n
+    client.socket.close()
+
+
+@pytest.mark.parametrize("go", [leave, close_half])
+def test_in_the_middle_of_a_whole_answer(server: Served, go: Callable[[Client], None]) -> None:
+    load(server)
+    begun = server.director.steps
+    client = Client(server)
+    assert server.director.wait_steps(begun + 3)
+    go(client)
+    assert settled(server)
+    client.socket.close()
+
+
+def test_while_others_run(serve: Serve) -> None:
+    server = serve(loading={"parallel": 1})
+    load(server)
+    server.director.pace.clear()
+    begun = server.director.steps
+    first = Client(server, stream=True, max_tokens=3)
+    assert server.director.wait_steps(begun + 1)
+    second = Client(server, stream=True)
+    while server.llm.stats().waiting == 0:
+        time.sleep(0.01)
+    leave(second)
+    time.sleep(0.1)
+    server.director.pace.set()
+    assert b"[DONE]" in first.read_until(b"[DONE]")
+    assert settled(server)
+    assert server.llm.stats().requests["cancelled"] == 1
+    first.socket.close()
+
+
+def test_while_the_model_is_loaded(serve: Serve) -> None:
+    server = serve()
+    server.director.load_gate.clear()
+    client = Client(server)
+    while server.director.loads == 0:
+        time.sleep(0.01)
+    leave(client)
+    time.sleep(0.1)
+    server.director.load_gate.set()
+    load(server)
+    assert server.director.loads == 1
+    assert server.llm.stats().requests == {"length": 1}
+
+
+def test_what_was_computed_can_be_used_again(server: Served) -> None:
+    load(server)
+    client = Client(server, stream=True, messages=[{"role": "user", "content": "z" * 200}])
+    client.read_until(b'"content":"')
+    leave(client)
+    assert settled(server)
+    again = server.post("/v1/chat/completions", model="staged", messages=[{"role": "user", "content": "z" * 200}], max_tokens=1)
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 192
+
+
+def test_before_the_body_is_whole(server: Served) -> None:
+    client = Client(server)
+    client.socket.close()
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as half:
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+    load(server)
+    assert settled(server)
+
+
+def test_many_come_and_go(server: Served) -> None:
+    load(server)
+    alone = server.post("/v1/chat/completions", model="staged", messages=ASKED, seed=9, max_tokens=40)["choices"][0]["message"]
+    texts: list[str] = []
+
+    def one(number: int) -> None:
+        client = Client(server, stream=True, seed=9, max_tokens=40)
+        found = client.read_until(b"data: [DONE]" if number % 2 else b'"content":"')
+        client.socket.close()
+        if number % 2:
+            parts = [json.loads(line[6:]) for line in found.decode().split("\n") if line.startswith("data: {")]
+            texts.append("".join(part["choices"][0]["delta"].get("content", "") for part in parts))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert texts == [alone["content"]] * 6
+    assert settled(server)

@@ -1,0 +1,131 @@
+"""Keys, foreign pages, limits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tensorsharp.errors import ConfigError
+from tensorsharp_app_server.security import read_keys
+
+if TYPE_CHECKING:
+    from conftest import Serve
+    from harness import Served
+
+PATH = "/v1/completions"
+BODY = {"model": "staged", "prompt": "geheim", "max_tokens": 1}
+
+
+def test_a_key_is_asked_for(serve: Serve) -> None:
+    server = serve(api_keys=("one", "two"))
+    assert server.http.get("/health").status_code == 200
+    for headers in ({}, {"authorization": "Bearer three"}, {"authorization": "Basic one"}, {"x-api-key": ""}):
+        answer = server.http.post(PATH, json=BODY, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+    for path in ("/v1/models", "/metrics", "/stats", "/nowhere"):
+        assert server.http.get(path).status_code == 401
+    for headers in ({"authorization": "Bearer one"}, {"authorization": "bearer two"}, {"x-api-key": "two"}):
+        assert server.http.post(PATH, json=BODY, headers=headers).status_code == 200
+
+
+def test_a_file_of_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# mine\none\n\n two \n", encoding="utf-8")
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match="by others"):
+        read_keys(file)
+    file.chmod(0o600)
+    assert read_keys(file) == ["one", "two"]
+    file.write_text("\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="no key"):
+        read_keys(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_keys(tmp_path / "none")
+
+
+def test_foreign_pages_are_kept_out(server: Served) -> None:
+    foreign = server.http.post(PATH, json=BODY, headers={"origin": "https://example.org"})
+    assert (foreign.status_code, foreign.json()["error"]["code"]) == (403, "unknown_origin")
+    rebound = server.http.get("/v1/models", headers={"host": "example.org:8080"})
+    assert (rebound.status_code, rebound.json()["error"]["code"]) == (403, "unknown_host")
+    for host in ("localhost:1", "127.0.0.1", "[::1]:80", "a.localhost"):
+        assert server.http.get("/v1/models", headers={"host": host}).status_code == 200
+    assert server.http.get("/v1/models", headers={"origin": server.url}).status_code == 200
+    assert "access-control-allow-origin" not in server.http.get("/v1/models").headers
+
+
+def test_pages_that_are_allowed(serve: Serve) -> None:
+    server = serve(origins=("https://example.org",))
+    answer = server.http.get("/v1/models", headers={"origin": "https://example.org"})
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "https://example.org")
+    asked = {"origin": "https://example.org", "access-control-request-method": "POST"}
+    assert server.http.options(PATH, headers=asked).status_code == 200
+    assert server.http.get("/v1/models", headers={"origin": "https://example.com"}).status_code == 403
+
+
+def test_a_large_body_is_refused(serve: Serve) -> None:
+    server = serve(max_body=1000)
+    declared = server.http.post(PATH, content=b"x" * 1001)
+    chunked = server.http.post(PATH, content=(b"x" * 100 for _ in range(50)))
+    assert [(a.status_code, a.json()["error"]["code"]) for a in (declared, chunked)] == [(413, "body_too_large")] * 2
+
+
+def test_a_request_that_takes_too_long_ends(serve: Serve) -> None:
+    server = serve(timeout_s=0.5)
+    server.post(PATH, **BODY)
+    server.director.pace.clear()
+    answer = server.http.post(PATH, json=BODY)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "timeout")
+    streamed = server.http.post(PATH, json=BODY | {"stream": True}).text
+    assert '"code":"timeout"' in streamed
+    server.director.pace.set()
+    until = time.monotonic() + 5
+    while server.llm.stats().running + server.llm.stats().waiting and time.monotonic() < until:
+        time.sleep(0.01)
+    assert server.llm.stats().requests["cancelled"] == 2
+
+
+def test_a_silent_stream_says_that_it_is_alive(serve: Serve) -> None:
+    server = serve(ping_s=0.1)
+    server.post(PATH, **BODY)
+    server.director.pace.clear()
+    threading.Timer(0.5, server.director.pace.set).start()
+    text = server.http.post(PATH, json=BODY | {"stream": True}).text
+    assert text.count(": alive\n\n") >= 2
+    assert text.endswith("data: [DONE]\n\n")
+
+
+def test_a_request_keeps_its_id(server: Served) -> None:
+    answer = server.http.post(PATH, json=BODY, headers={"x-request-id": "mine-1"})
+    assert (answer.headers["x-request-id"], answer.json()["id"]) == ("mine-1", "cmpl-mine-1")
+    assert len(server.http.get("/v1/models").headers["x-request-id"]) == 32
+    assert len(server.http.get("/nowhere", headers={"x-request-id": "a b"}).headers["x-request-id"]) == 32
+
+
+def test_the_log_has_a_line_a_request_and_no_secret(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    server = serve(api_keys=("schluessel",))
+    headers = {"authorization": "Bearer schluessel", "x-request-id": "mine-2"}
+    with caplog.at_level(logging.DEBUG, logger="tensorsharp"):
+        server.http.post(PATH, json=BODY, headers=headers)
+        server.http.post(PATH, json=BODY | {"temperature": "geheim"}, headers=headers)
+    lines = [record for record in caplog.records if record.name == "tensorsharp.server" and record.msg == "answered"]
+    assert [(line.id, line.status) for line in lines] == [("mine-2", 200), ("mine-2", 400)]  # type: ignore[attr-defined]
+    (ended,) = [record for record in caplog.records if record.msg == "request ended"]
+    assert (ended.id, ended.tokens_out) == ("mine-2", 1)  # type: ignore[attr-defined]
+    everything = "\n".join(str(vars(record)) for record in caplog.records if record.name.startswith("tensorsharp"))
+    assert "geheim" not in everything
+    assert "schluessel" not in everything
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [("GET", "/nowhere", 404, "unknown_path"), ("GET", PATH, 405, "wrong_method"), ("DELETE", "/v1/models", 405, "wrong_method")],
+)
+def test_wrong_addresses(server: Served, method: str, path: str, status: int, code: str) -> None:
+    answer = server.http.request(method, path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
