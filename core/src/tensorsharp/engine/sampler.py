@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tensorsharp.engine.draw import draw, draw_row
 from tensorsharp.engine.exactmath import F64, exp, exp_total, log, running_sum
+from tensorsharp.engine.nucleus import nucleus
 from tensorsharp.engine.penalties import Adjustment
 from tensorsharp.engine.ranking import at_least, at_least_kth, descending, largest
 from tensorsharp.errors import BackendError
@@ -82,33 +83,34 @@ class Sampler:
         _require_choice(best, position)
         if params.top_k == 0 and params.top_p == 1.0 and params.min_p == 0.0:
             return draw_row(rest, temperature, touched, adjusted / temperature, self.seed, position)
-        ids = self._candidates(rest, best, temperature)
+        kept = None
+        if params.top_k == 0 and params.top_p < 1.0:
+            kept = nucleus(rest, touched, adjusted / temperature, temperature, params.top_p)
+        if kept is None:
+            kept = self._leading(*self._candidates(rest, best, temperature, touched, adjusted))
+        ids, values = kept
+        if params.min_p > 0.0:
+            likely = values >= values.max() + self._min_p
+            ids, values = ids[likely], values[likely]
+        return draw(ids, values, self.seed, position)
+
+    def _candidates(self, rest: F32, best: float, temperature: float, touched: Ids, adjusted: F64) -> tuple[Ids, F64]:
+        """Every token that the filters may keep, ids ascending, and their values. best: the largest before temperature."""
+        if self._params.top_k:
+            ids = at_least_kth(rest, self._params.top_k)
+        elif self._params.top_p < 1.0:
+            ids = np.arange(len(rest))
+        else:
+            ids = at_least(rest, best, temperature * self._min_p)
         values = rest[ids].astype(np.float64)
         if len(touched):
             ids = np.union1d(ids, touched)
             values = rest[ids].astype(np.float64)
             values[np.searchsorted(ids, touched)] = adjusted
-        ids, values = self._filter(ids, values / temperature)
-        return draw(ids, values, self.seed, position)
+        return ids, values / temperature
 
-    def _candidates(self, row: F32, best: float, temperature: float) -> Ids:
-        """Every token of the row that the filters may keep, ascending. best: the largest value, of other tokens too."""
-        if self._params.top_k:
-            return at_least_kth(row, self._params.top_k)
-        if self._params.top_p < 1.0:
-            return np.arange(len(row))
-        return at_least(row, best, temperature * self._min_p)
-
-    def _adjusted(self, row: F32, history: I32) -> tuple[F32, Ids, F64]:
-        """The row with -inf for the tokens that penalties and bias touch; these, ascending; and their new values."""
-        if not self._adjustment.active:
-            return row, _NOBODY, _NOTHING
-        touched, adjusted = self._adjustment.apply(row, history)
-        rest = row.copy()
-        rest[touched] = -np.inf
-        return rest, touched, adjusted
-
-    def _filter(self, ids: Ids, values: F64) -> tuple[Ids, F64]:
+    def _leading(self, ids: Ids, values: F64) -> tuple[Ids, F64]:
+        """What top-k and top-p keep."""
         params = self._params
         if (0 < params.top_k < len(ids)) or params.top_p < 1.0:
             order = descending(values)
@@ -119,10 +121,16 @@ class Sampler:
             cumulative = running_sum(exp(values - values[0]))
             keep = int(np.count_nonzero(cumulative < params.top_p * cumulative[-1])) + 1
             ids, values = ids[:keep], values[:keep]
-        if params.min_p > 0.0:
-            kept = values >= values.max() + self._min_p
-            ids, values = ids[kept], values[kept]
         return ids, values
+
+    def _adjusted(self, row: F32, history: I32) -> tuple[F32, Ids, F64]:
+        """The row with -inf for the tokens that penalties and bias touch; these, ascending; and their new values."""
+        if not self._adjustment.active:
+            return row, _NOBODY, _NOTHING
+        touched, adjusted = self._adjustment.apply(row, history)
+        rest = row.copy()
+        rest[touched] = -np.inf
+        return rest, touched, adjusted
 
 
 def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[TokenLogprob, ...]]:
