@@ -38,8 +38,8 @@ STEPS = (
     click.option("--composition-log", metavar="FILE", help="Write down every step, prompts included, for replay."),
 )
 SHARING = (
-    click.option("--parallel", metavar="N", help="Requests that run at the same time.  [default: 1]"),
-    click.option("--queue", metavar="N", help="Requests that may wait besides; more are refused.  [default: any number]"),
+    click.option("--parallel", metavar="N", help="Requests that run at the same time."),
+    click.option("--queue", metavar="N", help="Requests that may wait besides; more are refused."),
     click.option("--busy-tokens", metavar="N", help="Most prompt tokens in a step in which others reply.  [default: 256]"),
 )
 """For commands that run many requests at once."""

@@ -53,35 +53,43 @@ class Weights:
 
 
 class Runner:
-    """Knows where the reply began by the last step of more than one row. PAUSE: seconds a step takes; BREAK: the number
-    of written tokens after which a step fails."""
+    """Knows where each reply began by its sequence's last step of more than one row. PAUSE: seconds a step takes; BREAK: the
+    number of written tokens after which a step fails."""
 
     def __init__(self) -> None:
         script = os.environ["SCRIPT"].encode()
         symbols = {symbol: token for token, symbol in enumerate(byte_symbols())}
         bytes_to_token = {b: symbols[byte_symbols()[b]] for b in range(256)}
         self.script = [*(bytes_to_token[b] for b in script), END]
-        self.begin = 0
-        self.line: list[int] = []
+        self.begin: dict[int, int] = {}
+        self.line: dict[int, list[int]] = {}
 
     def step(self, batch: Batch, taps: tuple[str, ...] = ()) -> StepResult:
         time.sleep(float(os.environ.get("PAUSE", "0")))
-        start = int(batch.start[0])
-        self.line = self.line[:start] + batch.tokens.tolist()  # what a prompt begins with may be known from the last one
-        if batch.rows > 1:
-            self.begin = int(batch.pos[-1])
-            self._record()
-        done = int(batch.pos[-1]) - self.begin
-        if done == int(os.environ.get("BREAK", "-1")):
-            raise BackendError("the lamp went out")
         logits = np.zeros((len(batch.wanted), VOCAB), np.float32)
-        logits[:, self.script[min(done, len(self.script) - 1)]] = 50
+        said = [self._say(batch, sequence) for sequence in range(batch.sequences)]
+        for number, row in enumerate(batch.wanted.tolist()):
+            logits[number, said[batch.seq[row]]] = 50
         return StepResult(logits, fallbacks={"conv": 1})
 
-    def _record(self) -> None:
+    def _say(self, batch: Batch, sequence: int) -> int:
+        """What comes after the rows of one sequence."""
+        slot, start, rows = (int(a[sequence]) for a in (batch.tail_slot, batch.start, batch.length))
+        first = int(batch.first_row[sequence])
+        # what a prompt begins with may be known from the last one in this seat
+        line = self.line[slot] = self.line.get(slot, [])[:start] + batch.tokens[first : first + rows].tolist()
+        if rows > 1:
+            self.begin[slot] = start + rows - 1
+            self._record(line)
+        done = start + rows - 1 - self.begin[slot]
+        if done == int(os.environ.get("BREAK", "-1")):
+            raise BackendError("the lamp went out")
+        return self.script[min(done, len(self.script) - 1)]
+
+    def _record(self, line: list[int]) -> None:
         if "ASKED" in os.environ:
             with Path(os.environ["ASKED"]).open("a", encoding="utf-8") as out:
-                out.write(json.dumps(self.line) + "\n")
+                out.write(json.dumps(line) + "\n")
 
     def close(self) -> None: ...
 

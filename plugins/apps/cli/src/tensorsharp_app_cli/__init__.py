@@ -19,3 +19,4 @@ alias_spec = PluginSpec(target="tensorsharp_app_cli.models:alias", api=(1, 0), s
 completion_spec = PluginSpec(
     target="tensorsharp_app_cli.completion:completion", api=(1, 0), summary="Print what a shell needs to complete commands."
 )
+batch_spec = PluginSpec(target="tensorsharp_app_cli.batch:batch", api=(1, 0), summary="Answer a file of requests, many at once.")

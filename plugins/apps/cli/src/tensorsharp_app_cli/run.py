@@ -84,8 +84,8 @@ def chat(ctx: click.Context, /, model: str, verbose: int, **given: Any) -> None:
 
 
 @contextmanager
-def loaded(ctx: click.Context, path: str, settings: Settings, status: Status) -> Iterator[LLM]:
-    """The model, as the settings want it; closed at the end.
+def loaded(ctx: click.Context, path: str, settings: Settings, status: Status, *, alone: bool = True) -> Iterator[LLM]:
+    """The model, as the settings want it, for one request at a time or (not alone) for many; closed at the end.
 
     Closing waits for the step that is being computed. A second Ctrl-C does not: it ends the process at once.
     """
@@ -93,7 +93,7 @@ def loaded(ctx: click.Context, path: str, settings: Settings, status: Status) ->
 
     status.say("starting")
     try:
-        with load(path, progress=status.loading, **options.loading(ctx, settings, alone=True)) as llm:
+        with load(path, progress=status.loading, **options.loading(ctx, settings, alone=alone)) as llm:
             try:
                 yield llm
             except KeyboardInterrupt:

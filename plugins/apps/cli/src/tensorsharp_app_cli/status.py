@@ -23,6 +23,11 @@ class Status:
         self._width = 0
 
     @property
+    def terminal(self) -> bool:
+        """Whether stderr is one."""
+        return self._terminal
+
+    @property
     def shown(self) -> bool:
         return self._shown
 
