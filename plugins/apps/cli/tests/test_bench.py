@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tensorsharp_app_cli import benchtext
-from tensorsharp_app_cli.ladder import HEADER, Row
+from tensorsharp_app_cli.ladder import Row
 from tensorsharp_app_cli.plot import save_plot
 
 if TYPE_CHECKING:
     from conftest import World
 
+HEADER = "ctx_tokens,prefill_tokens,prefill_tps,gen_tokens,gen_tps,kvcache_bytes"
 LADDER = ("--ctx-start", "40", "--ctx-max", "100", "--step-incr", "25", "--gen-tokens", "3")
 
 
@@ -133,3 +134,49 @@ def test_a_png_can_be_drawn(world: World) -> None:
 
 def test_no_two_notes_are_alike() -> None:
     assert len({benchtext.note(number).partition(".")[2] for number in range(1, 1000)}) == 999
+
+
+STREAMS = ("--concurrency", "1,4", "--shared-prefix", "64", "--prompt-tokens", "10", "--gen-tokens", "5")
+
+
+def test_requests_that_arrive_together(world: World) -> None:
+    code, out, err = world.command("bench", world.model, *STREAMS)
+    assert (code, err) == (0, "")
+    header, *lines = out.splitlines()
+    assert header == "streams,prompt_tokens,cached_tokens,gen_tokens,wall_s,total_tps,stream_tps,ttft_s"
+    rows = [line.split(",") for line in lines]
+    # the prefix is computed once a measurement, and nothing is kept from the one before
+    assert [row[:4] for row in rows] == [["1", "74", "0", "5"], ["4", "296", "192", "20"]]
+    for row in rows:
+        wall, total, stream, first = map(float, row[4:])
+        assert min(wall, total, stream, first) > 0
+        assert first < wall
+        assert total == pytest.approx(int(row[3]) / wall, rel=0.2), "three digits are shown"
+
+
+def test_requests_that_arrive_together_as_json(world: World) -> None:
+    csv = world.folder / "rows.csv"
+    code, out, _ = world.command("bench", world.model, *STREAMS, "--json", "--csv", str(csv))
+    assert code == 0
+    data = json.loads(out)
+    assert [row["streams"] for row in data["rows"]] == [1, 4]
+    assert (data["shared_prefix"], data["prompt_tokens"], data["gen_tokens"], data["backend"]) == (64, 10, 5, "scripted")
+    assert len(csv.read_text(encoding="utf-8").splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--concurrency", "1,x"], "--concurrency is '1,x'; expected whole numbers from 1 to 1024 with commas between them."),
+        (["--concurrency", "0"], "--concurrency is '0'; expected whole numbers"),
+        (["--concurrency", "1", "--ctx-max", "9"], "--ctx-max is for growing contexts; --concurrency measures something else."),
+        (["--concurrency", "2", "--gen-tokens", "900"], "ctx_size is 1028; expected 2 to 500"),
+        (["--concurrency", "4", "--prompt-file", "{text}"], "--prompt-file has 5 tokens; 4 requests need 512."),
+    ],
+)
+def test_what_cannot_be_measured_together(world: World, flags: list[str], message: str) -> None:
+    text = world.folder / "text.txt"
+    text.write_text("short", encoding="utf-8")
+    code, out, err = world.command("bench", world.model, *(flag.format(text=text) for flag in flags))
+    assert (code, out) == (2, "")
+    assert f"error: {message}" in err

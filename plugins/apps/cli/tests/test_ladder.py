@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensorsharp.protocols.layout import Layout, Paged, Slot, Tail
-from tensorsharp_app_cli.ladder import HEADER, Row, frontiers
+from tensorsharp_app_cli.ladder import Row, frontiers
 from tensorsharp_app_cli.stepper import held_bytes
 
 
@@ -25,8 +25,9 @@ def test_frontiers(arguments: tuple[int, int, int, float], expected: list[int]) 
 
 
 def test_csv() -> None:
-    assert HEADER == "ctx_tokens,prefill_tokens,prefill_tps,gen_tokens,gen_tps,kvcache_bytes"
-    assert Row(4096, 2048, 790.184, 128, 39.0, 3_000_000_000).csv() == "4096,2048,790.18,128,39.00,3000000000"
+    row = Row(4096, 2048, 790.184, 128, 39.0, 3_000_000_000)
+    assert ",".join(row.data()) == "ctx_tokens,prefill_tokens,prefill_tps,gen_tokens,gen_tps,kvcache_bytes"
+    assert row.csv() == "4096,2048,790.18,128,39.00,3000000000"
 
 
 LAYOUT: Layout = {

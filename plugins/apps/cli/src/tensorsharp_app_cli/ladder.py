@@ -10,7 +10,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-HEADER = "ctx_tokens,prefill_tokens,prefill_tps,gen_tokens,gen_tps,kvcache_bytes"
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The context lengths: from `start`, times `factor` if above 1 else plus `increment`, to `last` (None: what the model
+    allows, at most 32,768). written: tokens to write at each. text: what to read; None: a generated text."""
+
+    start: int
+    last: int | None
+    increment: int
+    factor: float
+    written: int
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)

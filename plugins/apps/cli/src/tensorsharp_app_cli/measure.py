@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensorsharp.errors import ConfigError
 from tensorsharp.opening import Opened
 from tensorsharp_app_cli import benchtext
-from tensorsharp_app_cli.ladder import Row, frontiers
+from tensorsharp_app_cli.ladder import Ladder, Row, frontiers
 from tensorsharp_app_cli.stepper import held_bytes, stepper
 
 if TYPE_CHECKING:
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
 
 LONGEST = 32768
 WARM = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Ladder:
-    """The context lengths: from `start`, times `factor` if above 1 else plus `increment`, to `last` (None: what the model
-    allows, at most 32,768). written: tokens to write at each. text: what to read; None: a generated text."""
-
-    start: int
-    last: int | None
-    increment: int
-    factor: float
-    written: int
-    text: str | None
 
 
 def measure(this: Opened, kv_type: Format, ladder: Ladder, tell: Callable[[str], None]) -> Iterator[Row]:
