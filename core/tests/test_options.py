@@ -15,7 +15,7 @@ from tensorsharp.engine.config import SchedulerConfig
 from tensorsharp.errors import ConfigError
 from tensorsharp.llm import load
 
-ALL = (*options.DEVICE, options.CONTEXT, *options.STEPS, *options.SHARING, *options.SAMPLING)
+ALL = (*options.DEVICE, options.CONTEXT, *options.STEPS, *options.CACHE, *options.SHARING, *options.SAMPLING)
 
 
 def invoke(*arguments: str, alone: bool = False) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from tensorsharp.caching import DEFAULT_STORE, cache_config
 from tensorsharp.engine.config import BUSY_TOKENS, SAVED_BYTES, STEP_TOKENS, EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
 from tensorsharp.engine.eventlog import EventLog
@@ -71,6 +72,11 @@ def load(
     chunk_tokens: int = STEP_TOKENS,
     busy_tokens: int = BUSY_TOKENS,
     saved_bytes: int = SAVED_BYTES,
+    kv_codec: str | None = None,
+    kv_ram: int = 0,
+    kv_ssd: str | PathLike[str] | None = None,
+    checkpoints: str | PathLike[str] | None = None,
+    checkpoint_store: str = DEFAULT_STORE,
     composition_log: str | PathLike[str] | None = None,
     progress: Progress | None = None,
     backend_options: Mapping[str, str] | None = None,
@@ -79,7 +85,10 @@ def load(
     """Open a GGUF file and make it ready to run.
 
     ctx_size: positions of one request, prompt and reply (None: the model's own, at most 8,192). kv_type: f16, bf16 or
-    f32. parallel to saved_bytes: see :class:`~tensorsharp.engine.config.SchedulerConfig`. composition_log: a file
+    f32. parallel to saved_bytes: see :class:`~tensorsharp.engine.config.SchedulerConfig`. kv_codec: the plugin that encodes
+    what is kept below the blocks of the device (None: as it is); kv_ram: bytes of host memory for that; kv_ssd: a folder for
+    that, DIR or DIR:SIZE. checkpoints: a folder where the beginnings that prompts share outlive the process, kept by the plugin
+    `checkpoint_store`. composition_log: a file
     that takes every step, prompts included, for :mod:`tensorsharp.replay`. progress is called on this thread.
     backend_options: the backend's own flags. registry: the plugins to choose from (None: all installed). ModelError if
     the file is refused, PluginError if no plugin serves it, ConfigError for a value that cannot be used, CapacityError
@@ -99,14 +108,24 @@ def load(
             fingerprint = workers.submit(attrgetter("fingerprint"), file)
             tell("weights", 0.0)
             plugins = registry or Registry()
+            cache = cache_config(
+                plugins,
+                kv_codec=kv_codec,
+                kv_ram=kv_ram,
+                kv_ssd=kv_ssd,
+                checkpoints=checkpoints,
+                checkpoint_store=checkpoint_store,
+            )
             model = cast("IBatchedPagedModel", plugins.load("model", file.architecture).from_file(file))
             context = _context(ctx_size, model.context_length)
             options = BackendOptions(device, threads, backend_options or {})
             runs_on = cast("Backend", plugins.load("backend", backend)(options))
             stack.callback(runs_on.close)
             hooks = _hooks(plugins)
-            identity = f"{fingerprint.result()} {runs_on.arithmetic_id} {kv_type}"
-            config = EngineConfig(context, scheduler, identity=identity)
+            plugin = plugins.row("model", file.architecture, probe=False)
+            layout = dict(model.layout(cast("Format", kv_type)))
+            decides = (fingerprint.result(), runs_on.arithmetic_id, kv_type, plugin.id, plugin.version, layout)
+            config = EngineConfig(context, scheduler, identity=" ".join(map(str, decides)), cache=cache)
             observers: list[Observer] = [EventLog(Path(file.path).name), *([] if hooks is None else [hooks])]
             this = Opened(file, model, runs_on)
             engine = start_engine(stack, this, config, cast("Format", kv_type), observers, composition_log)

@@ -43,6 +43,13 @@ SHARING = (
     click.option("--busy-tokens", metavar="N", help="Most prompt tokens in a step in which others reply.  [default: 256]"),
 )
 """For commands that run many requests at once."""
+CACHE = (
+    click.option("--kv-ram", metavar="SIZE", help="Memory for blocks of prompts that left the device.  [default: none]"),
+    click.option("--kv-ssd", metavar="DIR[:SIZE]", help="A folder for them, which later runs find.  [default size: 8G]"),
+    click.option("--kv-codec", metavar="NAME", help="How they are encoded there; 'tensorsharp plugins' lists codecs."),
+    click.option("--checkpoints", metavar="DIR", help="A folder for the beginnings that prompts share, for later runs."),
+    click.option("--checkpoint-store", metavar="NAME", help="The plugin that keeps them.  [default: file]"),
+)
 NAMES = (
     click.option("--offline", is_flag=True, default=None, help="Use what is in the cache; download nothing."),
     click.option("--no-mmproj", is_flag=True, default=None, help="Leave out the model's file for images."),
@@ -63,7 +70,8 @@ SAMPLING = (
     click.option("--system", metavar="TEXT", help="The system message."),
     click.option("--raw", is_flag=True, default=None, help="Leave the chat template out."),
 )
-_ALONE = ("device", "threads", "ctx_size", "kv_type", "step_tokens", "chunk_tokens", "saved_bytes", "composition_log")
+_CACHE = ("kv_codec", "kv_ram", "kv_ssd", "checkpoints", "checkpoint_store")
+_ALONE = ("device", "threads", "ctx_size", "kv_type", "step_tokens", "chunk_tokens", "saved_bytes", "composition_log", *_CACHE)
 _TOGETHER = (*_ALONE, "parallel", "queue", "busy_tokens")
 _SAMPLING = (
     *("max_tokens", "top_k", "top_p", "min_p", "seed", "stop"),

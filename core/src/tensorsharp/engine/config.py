@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tensorsharp.errors import ConfigError
-from tensorsharp.protocols.checkpoint import IPrefixCheckpointStore
-from tensorsharp.protocols.codec import IKvBlockCodec
+
+if TYPE_CHECKING:  # settings are read by commands that need no numpy
+    from tensorsharp.protocols.checkpoint import IPrefixCheckpointStore
+    from tensorsharp.protocols.codec import IKvBlockCodec
 
 STEP_TOKENS = 512
 """Rows of a step, and of one prompt in it, unless configured otherwise."""

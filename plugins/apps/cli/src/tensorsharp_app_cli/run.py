@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tensorsharp.config import Settings
     from tensorsharp.llm import LLM
 
-SHARED = (*options.NAMES, *DEVICE, options.CONTEXT, *options.STEPS, *options.SAMPLING, options.LOG_FORMAT)
+_LOADING = (*options.NAMES, *DEVICE, options.CONTEXT, *options.STEPS, *options.CACHE)
+SHARED = (*_LOADING, *options.SAMPLING, options.LOG_FORMAT)
 
 
 @click.command()

@@ -41,7 +41,7 @@ SERVING = (
 
 @click.command()
 @click.argument("model", required=False)
-@options.flags(*SERVING, *options.DEVICE, options.CONTEXT, *options.STEPS, *options.SHARING, options.LOG_FORMAT)
+@options.flags(*SERVING, *options.DEVICE, options.CONTEXT, *options.STEPS, *options.CACHE, *options.SHARING, options.LOG_FORMAT)
 @options.VERBOSE
 @click.pass_context
 def serve(ctx: click.Context, /, model: str | None, verbose: int, **given: Any) -> None:
