@@ -16,7 +16,7 @@ from tensorsharp.generation import Reply, Running
 from tensorsharp.text.channels import ReplyParser
 from tensorsharp.text.deltas import ContentDelta, Delta, ReasoningDelta, ToolCall, ToolCallDelta
 from tensorsharp.text.toolcalls import Tools, read_tools
-from tensorsharp.types import Finished, FinishReason
+from tensorsharp.types import Constraint, Finished, FinishReason
 
 if TYPE_CHECKING:
     from tensorsharp.llm import LLM
@@ -49,6 +49,7 @@ class ChatOptions:
     prompt and delivers no calls. parallel_tool_calls False: the reply ends with its first call. reasoning: None leaves it
     to the template, True and False switch it, a level says how much; where a template has no switch, False closes the reasoning
     at the end of the prompt, and a level where it knows none is True. template_kwargs: further variables of the template.
+    constraint: the form of the content; reasoning before it is free. It leaves no room for calls, so there may be no tools.
     """
 
     tools: Sequence[Mapping[str, Any]] = ()
@@ -57,6 +58,7 @@ class ChatOptions:
     reasoning: bool | Effort | None = None
     reasoning_budget: int | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ def start_chat(
     tools = _tools(asked)
     prompt = llm.dialect.prompt(messages, tools, asked.reasoning, asked.template_kwargs)
     ids = llm.tokenize_prompt(prompt.text)
-    handle, sampling = llm.submit(ids, params)
+    form = {} if asked.constraint is None else {"constraint": llm.dialect.behind_reasoning(asked.constraint, prompt)}
+    handle, sampling = llm.submit(ids, {**params, **form})
     return ChatGeneration(
         handle,
         TextStream(llm.tokenizer, shown=llm.dialect.shown(prompt.format)),
@@ -185,6 +188,10 @@ def _tools(options: ChatOptions) -> Tools:
         raise UnsupportedError("A call cannot be required of this model.", param="tool_choice", hint="Use tool_choice auto.")
     if options.reasoning_budget is not None:
         raise UnsupportedError("Reasoning cannot be limited.", param="reasoning_budget", hint="Leave the budget out.")
+    if options.constraint is not None and tools and choice != "none":
+        raise UnsupportedError(
+            "A reply cannot both call tools and have a form.", param="constraint", hint="Leave one out, or use tool_choice none."
+        )
     return Tools(()) if choice == "none" else tools
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
@@ -16,6 +16,7 @@ from tensorsharp.text.styles import FORMATS, PLAIN, detect_format, detect_reason
 from tensorsharp.text.template import ChatTemplate
 from tensorsharp.text.toolcalls import Tools
 from tensorsharp.text.traits import Traits
+from tensorsharp.types import Constraint
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
@@ -77,6 +78,19 @@ class Dialect:
             text += f"{'' if opened else self.reasoning.open}\n\n{self.reasoning.close}\n\n"
             opened = False
         return ChatPrompt(text, format, opened)
+
+    def behind_reasoning(self, constraint: Constraint, prompt: ChatPrompt) -> Constraint:
+        """The constraint for a reply to this prompt whose content has to follow it.
+
+        UnsupportedError if the model writes its content between marks of their own.
+        """
+        if isinstance(FORMATS.get(self.format), ReplyFormat):
+            raise UnsupportedError(
+                f"Replies of the shape {self.format} cannot be given a form.", param="constraint", hint="Leave it out."
+            )
+        if self.reasoning is None:
+            return constraint
+        return replace(constraint, after=self.reasoning.close, opening="" if prompt.opened else self.reasoning.open)
 
     def shown(self, format: ReplyFormat) -> dict[int, str]:
         """The control tokens whose text the format needs to see."""

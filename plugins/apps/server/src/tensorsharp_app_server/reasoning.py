@@ -26,6 +26,11 @@ def reasoning_field(body: Fields) -> str:
     return next((field for field in FIELDS if field in body), FIELDS[0])
 
 
+def budget_field(body: Fields) -> str:
+    """What the client calls the most tokens that it may think."""
+    return next((field for field in BUDGETS if field in body), BUDGETS[0])
+
+
 def read_budget(body: Fields) -> int | None:
     """The most tokens that it may think."""
     return next((body.whole(field, 0) for field in BUDGETS if field in body), None)

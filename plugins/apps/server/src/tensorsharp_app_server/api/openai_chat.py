@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from starlette.routing import Route
@@ -15,9 +16,10 @@ from tensorsharp_app_server.api import openai
 from tensorsharp_app_server.api.openai_logprobs import chat_entries
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import Fields, invalid
+from tensorsharp_app_server.forms import read_form
 from tensorsharp_app_server.host import Served
 from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering
-from tensorsharp_app_server.reasoning import BUDGETS, read_budget, read_reasoning, reasoning_field
+from tensorsharp_app_server.reasoning import budget_field, read_budget, read_reasoning, reasoning_field
 from tensorsharp_app_server.sampling import check_sampling, read_sampling
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
@@ -34,16 +36,13 @@ def read_ask(body: Fields) -> Ask:
     if (logprobs := _logprobs(body)) is not None:
         params["logprobs"] = logprobs
         check_sampling(body, params, names | {"logprobs": "top_logprobs"})
-    return Ask(
-        body.text("model"),
-        params,
-        messages=read_messages(body),
-        options=read_options(body),
-        count=openai.choices(body),
-        names=names
-        | {"prompt_ids": "messages", "reasoning": reasoning_field(body)}
-        | {"reasoning_budget": next((field for field in BUDGETS if field in body), BUDGETS[0])},
-    )
+    names |= {"prompt_ids": "messages", "reasoning": reasoning_field(body), "reasoning_budget": budget_field(body)}
+    options = read_options(body)
+    if (form := read_form(body)) is not None:
+        names["constraint"] = form[0]
+        options = replace(options, constraint=form[1])
+    messages, count = read_messages(body), openai.choices(body)
+    return Ask(body.text("model"), params, messages=messages, options=options, count=count, names=names)
 
 
 def read_messages(body: Fields) -> list[Any]:

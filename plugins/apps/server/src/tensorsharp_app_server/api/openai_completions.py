@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from starlette.routing import Route
@@ -16,6 +15,7 @@ from tensorsharp_app_server.api import openai
 from tensorsharp_app_server.api.openai_logprobs import TextLogprobs
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import Fields, are_ids, invalid
+from tensorsharp_app_server.forms import read_form
 from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering
 from tensorsharp_app_server.sampling import read_sampling
 from tensorsharp_app_server.service import Service
@@ -38,8 +38,10 @@ def read_ask(body: Fields) -> Ask:
     suffix = body.text("suffix")
     if suffix is not None and (len(prompts) > 1 or not isinstance(prompts[0], str)):
         raise invalid("suffix", "suffix needs one prompt that is a text.")
-    ask = Ask(body.text("model"), params, prompts=prompts, suffix=suffix, count=openai.choices(body))
-    return replace(ask, names=names | {"prompt_ids": "prompt"})
+    named = names | {"prompt_ids": "prompt"}
+    if (form := read_form(body)) is not None:
+        named["constraint"], params["constraint"] = form
+    return Ask(body.text("model"), params, prompts=prompts, suffix=suffix, count=openai.choices(body), names=named)
 
 
 def _prompts(body: Fields) -> list[str | list[int]]:
