@@ -202,6 +202,8 @@ def test_what_only_describes_is_allowed(constraints: Constraints) -> None:
         (Constraint("json_schema", '{"items":' * 65 + "{}" + "}" * 65), "nested deeper than 64"),
         (Constraint("json_schema", "{" + " " * MAX_SOURCE + "}"), "expected at most 262,144"),
         (Constraint("lark", "start: foo"), 'unknown name: "foo"'),
+        (Constraint("lark", 'start: "a" b\nb[capture, max_tokens=3]: /x+/'), "line 2: the option 'max_tokens'"),
+        (Constraint("lark", 'start[stop="x"]: /.*/'), "line 1: the option 'stop'"),
         (Constraint("lark", "start: "), "allows no text but the empty one"),
         (Constraint("regex", "(?=a)b"), "look-around"),
         (Constraint("regex", ""), "The regex is empty"),

@@ -8,10 +8,11 @@ import threading
 from collections import OrderedDict
 from typing import Any, Final, NoReturn
 
-from tensorsharp.errors import RequestError, UnsupportedError
+from tensorsharp.errors import RequestError
 from tensorsharp.protocols.constraint import Grammar
 from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.text.gate import Gate
+from tensorsharp.text.gbnf_lark import gbnf_to_lark
 from tensorsharp.text.masks import GuidedGrammar, TokenTrie, quoted, regular
 from tensorsharp.text.schemas import Schema, children, read_schema
 from tensorsharp.types import Constraint
@@ -23,6 +24,7 @@ _GAP: Final = r"/\n{1,2}/? "
 """Between the end of reasoning and the reply many models write empty lines; they are no part of the content."""
 _TRIES: Final = 100
 """Most parts of a refused schema that are tried alone, to find the one at fault."""
+_OPTIONS: Final = re.compile(r"^\s*[a-z_]\w*\[[^\]\n]*\b(max_tokens|stop|stop_capture|temperature)\b", re.MULTILINE)
 _PREFIX: Final = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
 WHITESPACE: Final = r" |\n[ \t]{0,20}"
 """What may stand once wherever JSON allows white space between two of its tokens: a space, or a line break and an indent."""
@@ -75,9 +77,10 @@ def compile_constraint(constraint: Constraint, trie: TokenTrie) -> GuidedGrammar
         return trie.compile(f"start: {gap}{regular(source)}")
     if kind == "choice":
         return trie.compile(f"start: {gap}CHOICE\nCHOICE: " + " | ".join(map(quoted, _choices(source))))
-    if kind == "lark":
-        return trie.compile(source)
-    raise UnsupportedError("GBNF grammars are not read; write it in Lark.", param="constraint")
+    if kind == "grammar":
+        return trie.compile(gbnf_to_lark(source))
+    _refuse_options(source)
+    return trie.compile(source)
 
 
 def _compile_schema(schema: Schema, gap: str, trie: TokenTrie) -> GuidedGrammar:
@@ -116,6 +119,13 @@ def json_rule(schema: Schema) -> str:
     if isinstance(schema, dict):
         whole |= schema
     return f"%json {json.dumps(whole)}"
+
+
+def _refuse_options(lark: str) -> None:
+    """What a rule may ask of llguidance that cannot be rolled back, or that sampling would have to know of."""
+    for found in _OPTIONS.finditer(lark):
+        line = lark.count("\n", 0, found.start()) + 1
+        _refuse(f"The grammar is refused: line {line}: the option '{found[1]}' of a rule is not supported.")
 
 
 def _choices(source: str) -> list[str]:
