@@ -83,18 +83,13 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     made.close()
 
 
-def whole(length: int) -> int:
-    """Tokens of the full blocks of a prompt, of which one token is always computed."""
-    return (length - 1) // BLOCK * BLOCK
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_found_alone(case: Case, length: int, way: str) -> None:
     ids, scope = case.text(length), case.scope()
     first, second = (case.run([ids], way, scope) for _ in range(2))
     assert first == [(case.cold(ids, way), 0)]
-    assert second == [(case.cold(ids, way), whole(length))]
+    assert second == [(case.cold(ids, way), length - 1)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -105,7 +100,7 @@ def test_cold_and_found_among_others(case: Case, way: str) -> None:
     steps = case.llm.stats().steps
     assert case.run(prompts, way, scope) == [(said, 0) for said in cold]
     assert case.llm.stats().steps - steps < len(prompts) * TOKENS, "some of them ran in the same steps"
-    assert case.run(prompts, way, scope) == [(said, whole(len(ids))) for ids, said in zip(prompts, cold, strict=True)]
+    assert case.run(prompts, way, scope) == [(said, len(ids) - 1) for ids, said in zip(prompts, cold, strict=True)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -117,8 +112,19 @@ def test_computed_once_for_all_who_arrive_together(case: Case, shared: int, way:
     computed = case.llm.stats().tokens_computed - computed
     assert [said for said, _ in got] == [case.cold(ids, way) for ids in prompts]
     reused = sum(cached for _, cached in got)
-    assert reused >= 3 * (shared // BLOCK * BLOCK)
+    assert reused >= 3 * shared
     assert computed == sum(map(len, prompts)) - reused + len(prompts) * (TOKENS - 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("length", [BLOCK + 1, 2 * BLOCK - 3])
+def test_choices_of_one_prompt(case: Case, length: int, way: str) -> None:
+    ids = case.text(length)
+    computed = case.llm.stats().tokens_computed
+    got = case.run([ids] * TOGETHER, way, case.scope())
+    computed = case.llm.stats().tokens_computed - computed
+    assert got == [(case.cold(ids, way), 0)] + [(case.cold(ids, way), length - 1)] * (TOGETHER - 1)
+    assert computed == length + TOGETHER - 1 + TOGETHER * (TOKENS - 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -127,7 +133,7 @@ def test_the_next_turn(case: Case, way: str) -> None:
     for turn in range(4):
         [(said, cached)] = case.run([ids], way, scope)
         assert said == case.cold(ids, way)
-        assert cached == (0 if turn == 0 else (len(ids) - 13) // BLOCK * BLOCK)
+        assert cached == (0 if turn == 0 else len(ids) - 13)
         ids = (*ids, *(e.token for e in said), *case.text(12, 50 * turn))
 
 

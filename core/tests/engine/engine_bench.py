@@ -107,7 +107,9 @@ class Bench:
         self.masks = Masks(model.vocab_size)
         savepoints = Savepoints(self.store, saved) if saved else None
         self.lower = Lower(self.store, cache)
-        self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk, savepoints, self.lower.backing)
+        self.seats = Seats(
+            self.store.layout, self.store.sizes, context, self.chunk, savepoints, self.lower.backing, self.store.copy
+        )
         scheduler = SchedulerConfig(self.seats.total, step_tokens=step, chunk_tokens=chunk, busy_tokens=busy or step)
         config = EngineConfig(context, scheduler, history=history, identity=identity, cache=cache)
         self.core = EngineCore(self.runner, self.seats, config, checkpoints=self.lower.checkpoints, now=now)
@@ -152,6 +154,11 @@ def request(prompt: Sequence[int], *, scope: str | None = None, priority: int = 
 
 def prompt(length: int, salt: int = 0) -> list[int]:
     return [mixed(salt, i) % VOCAB for i in range(length)]
+
+
+def found(tokens: int, model: FakeModel) -> int:
+    """How many of a beginning of so many tokens that was computed before are found: all if all of its state is in blocks."""
+    return tokens // BLOCK * BLOCK if model.ring or model.recurrent else tokens
 
 
 def alone(asked: GenerationRequest, context: int = 512, model: FakeModel = MODEL) -> Collector:

@@ -145,10 +145,12 @@ def test_a_sequence_can_begin_where_every_block_is_there_that_it_will_see() -> N
     assert whole.reusable(names) == [True, True, True, True, False, False]
     # after one block all 32 positions are seen, after more the last 39 before the next: two blocks
     assert sliding.reusable(names) == [True, False, False, True, False, False]
-    sliding.adopt(names[:3])
+    sliding.adopt(names[:3], 96)
     assert (sliding.begin, sliding.end, sliding.held) == (1, 3, 2)
+    third = table(whole.pool)
+    third.adopt(names, 160)
     with pytest.raises(ValueError, match="a block of a prefix is not there"):
-        table(whole.pool).adopt(names)
+        third.bring(names)
 
 
 def test_what_a_window_shares_does_not_come_back_to_the_pool_when_it_moves_on() -> None:

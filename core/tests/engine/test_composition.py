@@ -45,10 +45,10 @@ def record(path: Path, model: FakeModel, *, fail: int | None = None) -> list[dic
         gate.open()
         for handle in handles:
             handle.result(30)
-        engine.logits(prompt(40, 9))
         again = engine.submit(asked(75, 5, 5, temperature=1.0))
         again.result(30)
         assert again.result().usage.cached > 0
+        engine.logits(prompt(40, 9))
     composition.close()
     return [dict(r) for r in read_log(path).records]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_bench import BLOCK, FULL, MODEL, SLIDING, WINDOW, Bench, Collector, alone, prompt, request, sizes
+from engine_bench import BLOCK, FULL, MODEL, SLIDING, WINDOW, Bench, Collector, alone, found, prompt, request, sizes
 
 from tensorsharp.engine.prefix import Prefixes
 from tensorsharp.engine.savepoints import Savepoints
@@ -35,16 +35,16 @@ def asked(length: int, salt: int = 0, tokens: int = 8, temperature: float = 1.0,
 @EVERY
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 5 * BLOCK])
-def test_the_second_time_only_the_last_block_is_computed(length: int, temperature: float, model: FakeModel) -> None:
+def test_the_second_time_only_the_end_is_computed(length: int, temperature: float, model: FakeModel) -> None:
     bench = Bench(model=model, saved=SAVED)
     one = asked(length, temperature=temperature)
     first, second = bench.give(one), bench.give(one)
     assert said(first) == said(second) == said(alone(one, model=model))
-    whole = (length - 1) // BLOCK * BLOCK
-    assert (cached(first), cached(second)) == (0, whole)
+    known = found(length - 1, model)
+    assert (cached(first), cached(second)) == (0, known)
     assert second.finished is not None
-    assert second.finished.timings.prefill_tokens == length - whole
-    assert bench.core.scheduler.tokens_reused == whole
+    assert second.finished.timings.prefill_tokens == length - known
+    assert bench.core.scheduler.tokens_reused == known
 
 
 @EVERY
@@ -58,17 +58,17 @@ def test_a_conversation_goes_on_from_its_own_last_turn(model: FakeModel) -> None
         assert sink.tokens == alone(one, model=model).tokens
         assert cached(sink) == seen
         line = line + sink.tokens
-        seen = (len(line) - 1) // BLOCK * BLOCK  # the last token of a reply is never computed
+        seen = found(len(line) - 1, model)  # the last token of a reply is never computed
         line += prompt(20, turn)
 
 
 @EVERY
-def test_a_prompt_that_parts_inside_a_block_shares_the_blocks_before(model: FakeModel) -> None:
+def test_a_prompt_that_parts_inside_a_block_begins_there(model: FakeModel) -> None:
     bench = Bench(model=model, saved=SAVED)
     bench.give(asked(100))
     other = request(prompt(80) + prompt(40, 9), max_tokens=8)
     sink = bench.give(other)
-    assert cached(sink) == 2 * BLOCK
+    assert cached(sink) == found(80, model)
     assert sink.tokens == alone(other, model=model).tokens
 
 
@@ -84,7 +84,7 @@ def test_state_that_is_not_in_blocks_is_not_reused() -> None:
 def test_scopes_keep_their_blocks_to_themselves(model: FakeModel) -> None:
     bench = Bench(model=model, saved=SAVED)
     sinks = [bench.give(asked(100, scope=scope)) for scope in ("mine", None, "yours", "mine", None)]
-    assert [cached(s) for s in sinks] == [0, 0, 0, 96, 96]
+    assert [cached(s) for s in sinks] == [0, 0, 0, found(99, model), found(99, model)]
     assert len({tuple(s.tokens) for s in sinks}) == 1
 
 
@@ -94,7 +94,7 @@ def test_blocks_that_are_needed_are_taken_from_the_longest_unused_prefix(model: 
     for salt in (0, 1, 0, 2):  # 4 blocks each, 3 of them full; the last takes one of prompt 1's
         bench.give(asked(100, salt, tokens=2))
     assert bench.seats.pools[None].evictions > 0
-    assert [cached(bench.give(asked(100, salt, tokens=2))) for salt in (0, 2)] == [96, 96]
+    assert [cached(bench.give(asked(100, salt, tokens=2))) for salt in (0, 2)] == [found(99, model)] * 2
     last = bench.give(asked(100, 1, tokens=2))
     assert cached(last) < 96
     assert last.tokens == alone(asked(100, 1, tokens=2), model=model).tokens
@@ -107,7 +107,7 @@ def test_a_window_keeps_only_its_own_blocks_in_use() -> None:
     while bench.step():
         most = max(most, bench.seats.pools[WINDOW].used)
     assert most <= 4, "40 + 32 rows from anywhere touch at most 4 blocks of 32"
-    assert bench.seats.pools[WINDOW].cached == 12
+    assert bench.seats.pools[WINDOW].cached == 13, "12 full ones and the last"
 
 
 def test_a_prefix_without_its_window_is_computed_again() -> None:
@@ -121,7 +121,7 @@ def test_a_prefix_without_its_window_is_computed_again() -> None:
     parted = request(prompt(100) + prompt(30, 5), max_tokens=8)
     sink = bench.give(parted)
     assert cached(sink) == 0, "blocks 1 and 2 of the window, which position 96 sees, are gone"
-    assert cached(bench.give(asked(200))) == 192
+    assert cached(bench.give(asked(200))) == 199
     assert sink.tokens == alone(parted, model=SLIDING).tokens
 
 
@@ -164,9 +164,9 @@ def test_blocks_behind_unusable_logits_are_never_shared(model: FakeModel) -> Non
     bench.runner.poison = lambda batch, logits: None
     assert model is not MODEL or len(savepoints(bench)) == 1, "of the first one"
     again = bench.give(longer)
-    assert cached(again) == BLOCK, "only what the first one left"
+    assert cached(again) == found(40, model), "only what the first one left"
     assert said(again) == said(alone(longer, model=model))
-    assert cached(bench.give(asked(40))) == BLOCK
+    assert cached(bench.give(asked(40))) == found(39, model)
     assert good.finished is not None
 
 
@@ -178,7 +178,7 @@ def test_a_failed_step_leaves_nothing_half_done(model: FakeModel) -> None:
     assert failed.finished is not None
     assert failed.finished.reason == "error"
     again = bench.give(asked(120))
-    assert cached(again) == BLOCK, "the step that failed may have written into the second block"
+    assert cached(again) == found(40, model), "the step that failed wrote only what comes after"
     assert said(again) == said(alone(asked(120), model=model))
 
 
@@ -193,10 +193,10 @@ def test_a_recurrent_prefix_is_found_up_to_where_its_state_was_saved() -> None:
     bench.give(first)
     # after the first message, before the last, and after the last block that the same prompt could find
     assert bench.rows[:4] == [[32], [64], [64], [20]]
-    for shared, found in ((180, 160), (150, 96), (90, 32), (32, 32), (31, 0)):
+    for shared, known in ((180, 160), (150, 96), (90, 32), (32, 32), (31, 0)):
         other = request(prompt(shared) + prompt(30, 3), max_tokens=4)
         sink = bench.give(other)
-        assert (shared, cached(sink)) == (shared, found)
+        assert (shared, cached(sink)) == (shared, known)
         assert sink.tokens == alone(other).tokens
 
 

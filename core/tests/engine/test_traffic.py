@@ -15,6 +15,7 @@ from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import GenerationRequest
 
 CONTEXT = 128
+PARTING = 45
 SAVED_BYTES = 32
 """Of one savepoint: a ring of four rows and a hash in four numbers, float32."""
 
@@ -25,8 +26,9 @@ def reply(length: int, salt: int, tokens: int, model: FakeModel) -> tuple[int, .
 
 
 def asked(length: int, salt: int, tokens: int, priority: int = 0) -> GenerationRequest:
-    """Prompts of the same salt are beginnings of each other."""
-    return request(prompt(length, salt), max_tokens=tokens, temperature=1.0, seed=salt, priority=priority)
+    """Prompts of the same salt are beginnings of each other; those of an odd one part from the ones before inside a block."""
+    ids = [*prompt(min(length, PARTING), salt - salt % 2), *prompt(length - PARTING, salt)]
+    return request(ids, max_tokens=tokens, temperature=1.0, seed=salt, priority=priority)
 
 
 class Traffic(RuleBasedStateMachine):
@@ -66,7 +68,7 @@ class Traffic(RuleBasedStateMachine):
 
     @rule(
         keys=st.lists(
-            st.tuples(st.sampled_from([1, 30, 32, 33, 64, 70]), st.integers(0, 2), st.sampled_from([1, 10, 40])), max_size=5
+            st.tuples(st.sampled_from([1, 30, 32, 33, 64, 70]), st.integers(0, 3), st.sampled_from([1, 10, 40])), max_size=5
         ),
         priority=st.sampled_from([0, 0, 1]),
     )

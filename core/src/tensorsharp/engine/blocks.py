@@ -6,11 +6,18 @@ say nothing about memory: the state store owns that, this module only keeps the 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
+from operator import attrgetter
 from typing import Protocol
 
-from tensorsharp.engine.prefix import Link
+import numpy as np
+
+from tensorsharp.engine.prefix import Link, common_tokens
 from tensorsharp.errors import CapacityError
+from tensorsharp.protocols.batch import I32
+
+_TOKENS = attrgetter("tokens")
 
 
 class Below(Protocol):
@@ -50,6 +57,7 @@ class BlockPool:
         self._references = [0] * total
         self._labels: list[Link | None] = [None] * total
         self._index: dict[Link, int] = {}
+        self._after: dict[Link | None, list[Link]] = {}
         self._cached: OrderedDict[int, None] = OrderedDict()
 
     @property
@@ -71,6 +79,10 @@ class BlockPool:
 
     def references(self, block: int) -> int:
         return self._references[block]
+
+    def holds(self, block: int) -> Link | None:
+        """What a block is labelled with."""
+        return self._labels[block]
 
     def take(self, count: int) -> list[int]:
         """`count` blocks, referenced once. CapacityError, with nothing changed, if there are not as many."""
@@ -110,16 +122,36 @@ class BlockPool:
                 self._cached[block] = None
 
     def label(self, block: int, link: Link) -> None:
-        """Say what a block in use holds, now that it is full. Nothing happens if another block holds the same."""
+        """Say what a block in use holds. Nothing happens if another block holds the same.
+
+        Who uses a block that is not full must not write into it any more.
+        """
         if self._references[block] == 0:
             raise ValueError(f"block {block} is free and cannot be labelled")
         if self._labels[block] is None and link not in self._index:
             self._labels[block] = link
             self._index[link] = block
+            insort(self._after.setdefault(link.parent, []), link, key=_TOKENS)
 
     def find(self, link: Link) -> int | None:
         """The block that holds this, or None."""
         return self._index.get(link)
+
+    def closest(self, parent: Link, tokens: I32) -> tuple[int, int]:
+        """The block after `parent` that begins with the most of `tokens`, and with how many; (-1, 0) if there is none."""
+        after = self._after.get(parent, [])
+        at = bisect_left(after, tokens.tobytes(), key=_TOKENS)
+        best = (-1, 0)
+        for link in after[max(0, at - 1) : at + 1]:  # of what is in order, those beside its place have the most in common
+            shared = common_tokens(np.frombuffer(link.tokens, np.int32), tokens)
+            if shared > best[1]:
+                best = (self._index[link], shared)
+        return best
+
+    def touch(self, block: int) -> None:
+        """It was of use: if it is cached, it is now the last one to be taken."""
+        if block in self._cached:
+            self._cached.move_to_end(block)
 
     def reaches(self, link: Link) -> bool:
         """Whether a block holds this, or can be made to."""
@@ -160,6 +192,10 @@ class BlockPool:
         link, self._labels[block] = self._labels[block], None
         if link is not None:
             del self._index[link]
+            after = self._after[link.parent]
+            del after[bisect_left(after, link.tokens, key=_TOKENS)]
+            if not after:
+                del self._after[link.parent]
 
     def check(self) -> None:
         """RuntimeError if the books do not balance."""
@@ -172,5 +208,8 @@ class BlockPool:
         labelled = {link: b for b, link in enumerate(self._labels) if link is not None}
         if labelled != self._index or any(self._labels[b] is not None for b in self._free):
             raise RuntimeError(f"{len(labelled)} blocks are labelled and {len(self._index)} can be found")
+        after = [link for links in self._after.values() for link in links]
+        if any(links != sorted(links, key=_TOKENS) for links in self._after.values()) or set(after) != set(labelled):
+            raise RuntimeError(f"{len(labelled)} blocks are labelled and {len(after)} stand after another one")
         if any(self._labels[b] is None for b in self._cached):
             raise RuntimeError("a cached block has no label")

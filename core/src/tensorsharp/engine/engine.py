@@ -67,7 +67,7 @@ class Engine:
         self._observers = tuple(observers)
         savepoints = Savepoints(self._store, scheduler.saved_bytes) if store.slot_bytes() <= scheduler.saved_bytes else None
         self._lower = Lower(self._store, config.cache)
-        seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints, self._lower.backing)
+        seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints, self._lower.backing, self._store.copy)
         self._core = EngineCore(
             runner,
             seats,

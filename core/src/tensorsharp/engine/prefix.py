@@ -1,4 +1,4 @@
-"""Names for what a block holds: one link a full block, chained over all the tokens before it.
+"""Names for what a block holds: one link a block, chained over all the tokens before it.
 
 key(link) = H(key(parent), tokens). The root covers whatever else decides the state (model, arithmetic, format) and the scope
 that a request may set to keep its blocks to itself. Links are interned, so two sequences that begin with the same
@@ -12,6 +12,8 @@ import hashlib
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from tensorsharp.protocols.batch import I32
 
 Hash = Callable[[bytes], bytes]
@@ -23,7 +25,10 @@ def blake(data: bytes) -> bytes:
 
 
 class Link:
-    """The tokens of one full block (int32, as bytes) after those of `parent`; the root's are its identity and scope."""
+    """The tokens of one block (int32, as bytes), all or only the first ones, after those of `parent`, which is full.
+
+    The root's tokens are its identity and scope.
+    """
 
     __slots__ = ("__weakref__", "key", "parent", "tokens")
 
@@ -80,6 +85,26 @@ class Chain:
             self._end = self._prefixes.link(self._end, ids[first : first + size].tobytes())
             if self._end is not None:
                 self.links.append(self._end)
+
+    def before(self, block: int) -> Link | None:
+        """What stands before that block; None if it has no name."""
+        if block > len(self.links):
+            return None
+        return self.links[block - 1] if block else self.root
+
+    def rest(self, ids: I32, length: int) -> Link | None:
+        """The link for those of the first `length` ids that fill a block in part; None if there are none, or without a name."""
+        full = self.whole(length)
+        tokens = ids[full * self._prefixes.block_tokens : length]
+        parent = self.before(full)
+        return None if parent is None or not len(tokens) else self._prefixes.link(parent, tokens.tobytes())
+
+
+def common_tokens(a: I32, b: I32) -> int:
+    """How many ids both begin with in common."""
+    length = min(len(a), len(b))
+    differ = np.flatnonzero(a[:length] != b[:length])
+    return int(differ[0]) if len(differ) else length
 
 
 def common(a: list[Link], b: list[Link]) -> int:

@@ -13,10 +13,11 @@ from operator import attrgetter
 
 from tensorsharp.engine.batch import Work
 from tensorsharp.engine.checkpoints import Checkpoints
+from tensorsharp.engine.forking import find_fork
 from tensorsharp.engine.prefix import Chain, Link, Prefixes
-from tensorsharp.engine.seats import Seat, Seats
+from tensorsharp.engine.seats import Fork, Seat, Seats
 from tensorsharp.engine.sequence import Sequence
-from tensorsharp.engine.sharing import Shared, worth_waiting
+from tensorsharp.engine.sharing import STEP_COST, Shared, worth_waiting
 
 _RANK = attrgetter("rank")
 
@@ -45,11 +46,14 @@ class Step:
         self.work.append(Work(sequence, seat, rows))
         self.left -= rows
 
-    def cut(self, shared: Shared) -> None:
-        """End the owner's chunk where the prompts part: there the other one takes over what windows would soon let go."""
+    def cut(self, shared: Shared, spare: int) -> None:
+        """End the owner's chunk where the prompts part: there the other one takes over what windows would soon let go.
+
+        spare: so few rows more are computed all the same.
+        """
         for number, work in enumerate(self.work):
             over = work.sequence.computed + work.rows - shared.parting
-            if work.sequence is shared.owner and over > 0:
+            if work.sequence is shared.owner and over > spare:
                 self.work[number] = replace(work, rows=work.rows - over)
                 self.left += over
 
@@ -96,6 +100,8 @@ class Scheduler:
         self.running.remove(sequence)
         if spoiled:
             self.seats.forget(sequence.links[sequence.begun // self.seats.block_tokens : sequence.labelled])
+        else:
+            self._label_rest(sequence)
         self._unseat(sequence)
 
     def plan(self) -> list[Work]:
@@ -116,13 +122,20 @@ class Scheduler:
         if sequence.chain is not None:
             sequence.chain.cover(sequence.ids, sequence.computed)
             full = min(len(sequence.links), sequence.computed // size)
-            seat.label(sequence.links, sequence.labelled, full)
+            seat.label(sequence.links[sequence.labelled : full], sequence.labelled)
             if full > sequence.labelled and full * size == sequence.computed:
                 self._save(sequence, seat, sequence.links[full - 1])
             sequence.labelled = full
             if 0 < sequence.computed == sequence.checkpoint == full * size:
                 self._checkpoint(sequence, seat, sequence.chain)
         seat.trim(sequence.computed)
+
+    def _label_rest(self, sequence: Sequence) -> None:
+        """A sequence ends: the block that it filled in part can be found too. That of a preempted one is taken at once."""
+        if self.seats.forks and sequence.seat is not None and sequence.chain is not None:
+            link = sequence.chain.rest(sequence.ids, sequence.computed)
+            if link is not None:
+                sequence.seat.label([link], sequence.chain.whole(sequence.computed))
 
     def _save(self, sequence: Sequence, seat: Seat, link: Link) -> None:
         """Save what is not in blocks, at the end of one. Of a reply only the latest is worth its bytes."""
@@ -189,10 +202,12 @@ class Scheduler:
                 return
             links = sequence.reusable_links
             hit = self.seats.reusable(links) if links else 0
-            size = self.seats.block_tokens
-            shared = worth_waiting(sequence, hit * size, self.running, size, step.budget) if links and step.budget else None
+            size, inside = self.seats.block_tokens, self.seats.forks
+            fork = find_fork(sequence, hit, self.running, self.seats)
+            begin = hit * size if fork is None else fork.position
+            shared = worth_waiting(sequence, begin, self.running, size, step.budget, inside=inside) if step.budget else None
             if shared is not None:
-                step.cut(shared)
+                step.cut(shared, spare=STEP_COST if inside else 0)
                 passed += 1
                 room = _minus(room, self.seats.need(sequence.length, shared.parting // size))
                 continue
@@ -204,9 +219,10 @@ class Scheduler:
                 need = self.seats.need(sequence.length, self.seats.in_use(links[:begun]))
                 if not _fits(need, room):
                     return  # with room for what is there, it comes here again
-            hit = begun
+            if begun != hit:
+                hit, fork = begun, find_fork(sequence, begun, self.running, self.seats)
             room = _minus(room, need)
-            self._seat(sequence, hit, step)
+            self._seat(sequence, hit, fork, step)
 
     def _fetch(self, sequence: Sequence, links: list[Link], hit: int) -> int:
         """After how many blocks a sequence begins that takes its seat now: what lies below the pools is got and verified."""
@@ -219,11 +235,11 @@ class Scheduler:
             hit = self.seats.reusable(links)
         return self.seats.fetch(links, hit)
 
-    def _seat(self, sequence: Sequence, hit: int, step: Step) -> None:
+    def _seat(self, sequence: Sequence, hit: int, fork: Fork | None, step: Step) -> None:
         self.waiting.remove(sequence)
         insort(self.running, sequence, key=_RANK)
-        seat = sequence.seat = self.seats.take(sequence.links[:hit])
-        sequence.begin(hit * self.seats.block_tokens, hit)
+        seat = sequence.seat = self.seats.take(sequence.links[:hit], fork)
+        sequence.begin(hit * self.seats.block_tokens if fork is None else fork.position, hit)
         self.tokens_reused += sequence.computed
         step.begin(sequence, seat)
 

@@ -6,8 +6,10 @@ indexing operation a group.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tensorsharp.engine.backing import Backing, Below
 from tensorsharp.engine.blocks import BlockPool
@@ -19,6 +21,17 @@ from tensorsharp.protocols.backend import StateSizes
 from tensorsharp.protocols.batch import I32
 from tensorsharp.protocols.layout import Layout, Paged, Slot, block_groups
 from tensorsharp.storage.entry import Entry
+
+Copy = Callable[[int | None, int, int], None]
+"""(group, source, target): copy one block over another, in every store of the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A beginning inside a block: up to `position`, in copies of `sources`, one block for each group."""
+
+    position: int
+    sources: tuple[int, ...]
 
 
 class Seat:
@@ -40,15 +53,20 @@ class Seat:
         for table in self.tables:
             table.grow(length)
 
-    def adopt(self, links: Sequence[Link]) -> None:
-        """Begin after the blocks of `links`, of which `Seats.reusable` said that they are there."""
+    def adopt(self, links: Sequence[Link], position: int) -> None:
+        """Begin at `position`, after the blocks of `links`, of which `Seats.reusable` said that they are there."""
         for table in self.tables:
-            table.adopt(links)
+            table.adopt(links, position)
 
-    def label(self, links: Sequence[Link], first: int, stop: int) -> None:
-        """Blocks first .. stop-1 are full: others may use them from now on."""
+    def bring(self, links: Sequence[Link]) -> None:
+        """Map those of `links` that `adopt` did not find."""
         for table in self.tables:
-            table.label(links, first, stop)
+            table.bring(links)
+
+    def label(self, links: Sequence[Link], first: int) -> None:
+        """The blocks from `first` on hold this: others may use them from now on."""
+        for table in self.tables:
+            table.label(links, first)
 
     def settle(self, first: int, stop: int) -> None:
         """Blocks first .. stop-1 have become full: nobody writes into them any more."""
@@ -71,6 +89,9 @@ class Seats:
     rows: most rows of a sequence in one step. CapacityError if a pool cannot hold one sequence's window.
     reuses: whether a sequence can begin after blocks that another one filled. Rings and recurrent state are not in
     blocks; a layout that has some needs `savepoints`, and reuses nothing without. backing: what lies below the pools.
+    forks: whether a sequence can begin inside a block too. That takes `copy`, a layout that has all its state in blocks, and
+    no lossy codec, as a block that became full holds then what later blocks read and not what its own rows do. stride: of
+    how many positions such a beginning is a multiple, so that a row for several is copied whole or computed whole.
     """
 
     def __init__(
@@ -81,6 +102,7 @@ class Seats:
         rows: int,
         savepoints: Savepoints | None = None,
         backing: Backing | None = None,
+        copy: Copy | None = None,
     ) -> None:
         self.block_tokens = sizes.block_tokens
         self.rows = rows
@@ -94,6 +116,9 @@ class Seats:
         in_blocks = all(isinstance(s, Paged) for s in layout.values())
         self.savepoints = None if in_blocks else savepoints
         self.reuses = in_blocks or savepoints is not None
+        self.forks = in_blocks and copy is not None and (backing is None or backing.codec.lossless)
+        self.stride = math.lcm(*(s.stride for s in layout.values() if isinstance(s, Paged)))
+        self._copy = copy
         if self.savepoints is not None and backing is not None:
             self.savepoints.below = backing.keep_state
         has_slots = any(isinstance(s, Slot) for s in layout.values())
@@ -211,10 +236,17 @@ class Seats:
             for link in links:
                 self.backing.forget(link)
 
-    def take(self, links: Sequence[Link] = ()) -> Seat:
-        """A free seat, only while `free` is not 0, that begins after the blocks of `links`, which `reusable` allowed."""
+    def take(self, links: Sequence[Link] = (), fork: Fork | None = None) -> Seat:
+        """A free seat, only while `free` is not 0, that begins after the blocks of `links`, which `reusable` allowed, or
+        inside the next one."""
         seat = self._free.pop()
-        seat.adopt(links)
+        seat.adopt(links, len(links) * self.block_tokens if fork is None else fork.position)
+        if fork is not None and self._copy is not None:
+            for group, table, source in zip(self.pools, seat.tables, fork.sources, strict=True):
+                target = table.append(source)
+                if target != source:
+                    self._copy(group, source, target)
+        seat.bring(links)
         if links and self.savepoints is not None:
             self.savepoints.load(links[-1], seat.index, seat.slot)
         if self.backing is not None:
@@ -240,5 +272,8 @@ class Seats:
             pool.check()
             mapped = Counter(b for seat in self._seats for b in seat.tables[number].row.tolist() if b >= 0)
             held = sum(seat.tables[number].held for seat in self._seats)
+            partial = [b for b in range(pool.total) if (link := pool.holds(b)) and len(link.tokens) < 4 * self.block_tokens]
+            if any(pool.references(b) for b in partial):
+                raise RuntimeError(f"group {group}: blocks {partial} are filled in part, and somebody writes on in one of them")
             if any(mapped[b] != pool.references(b) for b in range(pool.total)) or held != mapped.total():
                 raise RuntimeError(f"group {group}: {mapped.total()} blocks mapped, {held} held, {pool.used} used")

@@ -146,11 +146,14 @@ class Sequence:
         return [] if self.chain is None else self.chain.links
 
     @property
+    def reusable(self) -> int:
+        """Tokens that need not be computed if their state is found: at least one always is, and all for an evaluation."""
+        return 0 if self.chain is None or self.evaluation is not None else self.length - 1
+
+    @property
     def reusable_links(self) -> list[Link]:
-        """The blocks that need not be computed if they are found: at least one token always is, and all for an evaluation."""
-        if self.chain is None or self.evaluation is not None:
-            return []
-        return self.chain.links[: self.chain.whole(self.length - 1)]
+        """The full blocks of those."""
+        return [] if self.chain is None else self.chain.links[: self.chain.whole(self.reusable)]
 
     @property
     def deadline(self) -> float | None:

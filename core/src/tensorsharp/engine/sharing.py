@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tensorsharp.engine.prefix import common
+from tensorsharp.engine.forking import parting
 from tensorsharp.engine.sequence import Sequence
 
 STEP_COST = 16
@@ -24,24 +24,26 @@ class Shared:
     parting: int
 
 
-def worth_waiting(waiter: Sequence, begin: int, running: Iterable[Sequence], block_tokens: int, budget: int) -> Shared | None:
+def worth_waiting(
+    waiter: Sequence, begin: int, running: Iterable[Sequence], block_tokens: int, budget: int, *, inside: bool
+) -> Shared | None:
     """The running sequence to wait for; None if `waiter`, computed from position `begin` on, should start now.
 
-    budget: prompt rows of a step. Waiting has to fill at least one block more, and not to take longer than
-    computing everything alone.
+    budget: prompt rows of a step. inside: whether a sequence can begin inside a block. Waiting has to give more than is there,
+    and not to take longer than computing everything alone.
     """
     found = None
     for owner in running:
-        parting = common(owner.links, waiter.reusable_links) * block_tokens
-        if parting > max(begin, owner.computed) and (found is None or parting > found.parting):
-            found = Shared(owner, parting)  # of several the oldest, which is served first
+        part = parting(owner, waiter, block_tokens, inside=inside)
+        if part > max(begin, owner.computed) and (found is None or part > found.parting):
+            found = Shared(owner, part)  # of several the oldest, which is served first
     if found is None:
         return None
-    owner, parting = found.owner, found.parting
-    rest = waiter.length - parting
+    owner, part = found.owner, found.parting
+    rest = waiter.length - part
     alone = cost(waiter.length - begin, waiter.rows, owner.pending, owner.rows, budget, first=waiter.rank < owner.rank)
-    ahead = cost(parting - owner.computed, owner.rows, 0, 1, budget, first=True)
-    after = cost(rest, waiter.rows, owner.length - parting, owner.rows, budget, first=waiter.rank < owner.rank)
+    ahead = cost(part - owner.computed, owner.rows, 0, 1, budget, first=True)
+    after = cost(rest, waiter.rows, owner.length - part, owner.rows, budget, first=waiter.rank < owner.rank)
     return found if ahead + after <= alone else None
 
 

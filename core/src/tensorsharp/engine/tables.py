@@ -77,20 +77,28 @@ class BlockTable:
             found.append(run >= count - self.first_seen(count * self.block_tokens))
         return found + [False] * (len(links) + 1 - len(found))
 
-    def adopt(self, links: Sequence[Link]) -> None:
-        """Begin an empty table after the blocks of `links`, which are shared as far as they can still be seen."""
+    def adopt(self, links: Sequence[Link], position: int) -> None:
+        """Begin an empty table at `position`, after the blocks of `links`: those that are there are shared, as far as they can
+        still be seen."""
         self.end = len(links)
-        self.begin = self.first_seen(self.end * self.block_tokens)
-        missing = []
+        self.begin = min(self.first_seen(position), self.end)
         for number in range(self.begin, self.end):
             block = self.pool.find(links[number])
-            if block is None:
-                missing.append(number)
-            else:
+            if block is not None:
                 self.pool.share(block)
                 self.row[number] = block
-        for number in missing:  # once nothing that was found can be taken for it
-            self.row[number] = self.pool.bring(links[number])
+
+    def append(self, source: int) -> int:
+        """Map one more block, which is to become a copy of `source`. It may be that block itself, if no other is left."""
+        self.pool.touch(source)
+        self.grow((self.end + 1) * self.block_tokens)
+        return int(self.row[self.end - 1])
+
+    def bring(self, links: Sequence[Link]) -> None:
+        """The rest of `adopt`, once nothing that was found can be taken for it: what is not there is got from below."""
+        for number in range(self.begin, len(links)):
+            if self.row[number] < 0:
+                self.row[number] = self.pool.bring(links[number])
 
     def fetch(self, links: Sequence[Link]) -> bool:
         """Get ready what `adopt` needs and no block holds. False if something is not to be had."""
@@ -101,10 +109,11 @@ class BlockTable:
         for block in self.row[max(first, self.begin) : stop].tolist():
             self.pool.settle(block)
 
-    def label(self, links: Sequence[Link], first: int, stop: int) -> None:
-        """Say what logical blocks first .. stop-1 hold."""
-        for number in range(max(first, self.begin), stop):
-            self.pool.label(int(self.row[number]), links[number])
+    def label(self, links: Sequence[Link], first: int) -> None:
+        """Say what the logical blocks from `first` on hold."""
+        for number, link in enumerate(links, first):
+            if number >= self.begin:
+                self.pool.label(int(self.row[number]), link)
 
     def peak(self, length: int, rows: int) -> int:
         """The most blocks held at once while `length` positions are computed, at most `rows` a step."""

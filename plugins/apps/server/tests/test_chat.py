@@ -115,8 +115,10 @@ def test_cached_tokens_are_told(server: Served) -> None:
     long = [{"role": "user", "content": "y" * 100}]
     first = server.post(CHAT, model="staged", messages=long, max_tokens=1)
     second = server.post(CHAT, model="staged", messages=long, max_tokens=1)
-    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == second["timings"]["cache_n"] == 96
+    every = len(server.llm.tokenize(PROMPT.partition("]")[0] + "]"))
+    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] <= every, "nothing but what every prompt begins with"
+    known = second["usage"]["prompt_tokens"] - 1
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == second["timings"]["cache_n"] == known
 
 
 @pytest.mark.parametrize(
