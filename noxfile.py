@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ DIST = ROOT / "dist"
 CORE = ROOT / "core"
 PLUGINS = {f"{p.parent.parent.name}/{p.parent.name}": p.parent for p in sorted(ROOT.glob("plugins/*/*/pyproject.toml"))}
 DEMO = ("backends/ggml", "models/llama", "apps/cli")
-EVERYDAY = "not heavy and not oracle"
+EVERYDAY = "not heavy and not oracle and not ui"
 WORKSPACE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 built: dict[Path, Path] = {}
 
@@ -168,6 +169,34 @@ def oracle(session: nox.Session) -> None:
     """Compute the golden answers again with the engines they came from, and compare."""
     session.install("--quiet", "xllamacpp")
     everything(session, "oracle")
+
+
+@nox.session(default=False)
+def ui(session: nox.Session) -> None:
+    """Drive the server's pages in Debian's Chromium; screenshots of every state are written to the folder it names."""
+    if shutil.which("chromium") is None and "CHROMIUM" not in os.environ:
+        install_chromium(session)
+    install(session, *PLUGINS)
+    smollm2(session)
+    session.install("--quiet", "playwright", "axe-playwright-python")
+    shots = Path(session.create_tmp()) / "screenshots"
+    shots.mkdir(exist_ok=True)
+    session.log(f"screenshots: {shots}")
+    session.env["SCREENSHOTS"] = str(shots)
+    check(session, ROOT / "tests" / "ui", marker="ui")
+
+
+def install_chromium(session: nox.Session) -> None:
+    """By Debian's package manager, if this system has it and we may use it; else the session says that it did not run."""
+    may = hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get")
+    if not may:
+        session.skip("there is no Chromium, and it cannot be installed here: the pages were not driven.")
+    codes = list(range(256))
+    session.run("apt-get", "update", "-qq", external=True, success_codes=codes, silent=True)
+    command = ("apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium")
+    session.run(*command, external=True, success_codes=codes, silent=True, env={"DEBIAN_FRONTEND": "noninteractive"})
+    if shutil.which("chromium") is None:
+        session.skip("Debian's Chromium could not be installed: the pages were not driven.")
 
 
 def everything(session: nox.Session, marker: str) -> None:

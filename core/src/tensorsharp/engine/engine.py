@@ -179,6 +179,12 @@ class Engine:
             checkpoints=None if self._lower.checkpoints is None else self._lower.checkpoints.stats(),
         )
 
+    def requests(self) -> tuple[list[str], list[str]]:
+        """Ids of the requests that run, and of those that wait, the next one first. From any thread."""
+        scheduler = self._core.scheduler
+        waiting = [*scheduler.waiting, *self._inbox]
+        return [s.request.id or "" for s in list(scheduler.running)], [s.request.id or "" for s in waiting]
+
     def drain(self, timeout: float | None = None) -> bool:
         """Take no new requests and wait until all that are here have ended: True, or False after `timeout` seconds."""
         with self._changed:

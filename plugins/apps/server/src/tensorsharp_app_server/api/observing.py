@@ -81,11 +81,14 @@ async def stats(call: Call) -> Body:
 
 def _loaded(one: Loaded) -> dict[str, Any]:
     llm = one.served.llm
+    running, waiting = llm.engine.requests()
     return {
         "name": one.served.name,
         "users": one.users,
         "expires": one.expires,
         "parallel": llm.engine.parallel,
+        "running": running,
+        "waiting": waiting,
         "context": llm.engine.limit,
         "backend": llm.backend.name,
         "device": llm.backend.device,

@@ -44,13 +44,15 @@ export async function models(key) {
   return (await (await call("/v1/models", { headers: headers(key) })).json()).data;
 }
 
-/** How many requests are ahead of this one: 0 while it is served, null if the server does not know it. */
-export async function ahead(id, key) {
-  const response = await call("/stats", { headers: headers(key) });
-  const { models: loaded = [] } = await response.json();
-  for (const { queue = [], running = [] } of loaded) {
-    if (running.includes(id)) return 0;
-    if (queue.includes(id)) return queue.indexOf(id) + 1;
+/** What the server counts and holds. */
+export async function stats(key) {
+  return (await call("/stats", { headers: headers(key) })).json();
+}
+
+/** Which place in the queue a request has, from 1 on; null if it does not wait. */
+export async function place(id, key) {
+  for (const { waiting } of (await stats(key)).models) {
+    if (waiting.includes(id)) return waiting.indexOf(id) + 1;
   }
   return null;
 }

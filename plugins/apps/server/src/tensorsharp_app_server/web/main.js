@@ -1,5 +1,5 @@
 // The page: what is shown, and what happens when a person acts.
-import { models } from "./api.js";
+import { models, stats } from "./api.js";
 import { Attachments } from "./attachments.js";
 import { add, asMessages, create, path, select, siblings } from "./conversation.js";
 import { byId, el } from "./dom.js";
@@ -17,6 +17,7 @@ class Page {
     this.settings = new Settings();
     this.models = [];
     this.views = new Map();
+    this.contexts = new Map();
     this.conversation = create();
     this.running = null;
     this.attachments = new Attachments(() => this.#model()?.capabilities?.includes("vision") ?? false, (sentence) => this.notice(sentence));
@@ -111,7 +112,7 @@ class Page {
       select: (id) => { if (this.running) return; select(this.conversation, id); this.show(); this.#save(); },
       answer: (message, call, text) => this.#answer(message, call, text),
       unanswered: (message, call) => !path(this.conversation).some((other) => other.role === "tool" && other.call === call.id),
-      context: () => this.#model()?.context ?? null,
+      context: (model) => this.contexts.get(model) ?? null,
     };
   }
 
@@ -155,13 +156,20 @@ class Page {
       key: this.settings.key,
       signal: this.running.signal,
       grown: () => this.#schedule(),
-      waiting: (ahead) => this.#status(ahead > 0 ? `Waiting: ${ahead === 1 ? "next in the queue" : `${ahead - 1} ahead in the queue`}` : ""),
+      waiting: (place) => this.#status(place === null ? "" : place === 1 ? "Waiting: next in the queue" : `Waiting: number ${place} in the queue`),
     });
     this.running = this.growing = null;
+    await this.#learnContexts();
     this.#busy(false);
     this.show();
     await this.store.put(conversation);
     this.sidebar.show(this.conversation.id);
+  }
+
+  /** How long conversations may be, of the models in memory. */
+  async #learnContexts() {
+    const found = await stats(this.settings.key).catch(() => ({ models: [] }));
+    for (const { name, context } of found.models) this.contexts.set(name, context);
   }
 
   #schedule() {

@@ -7,7 +7,7 @@ const NAMES = { user: "You", assistant: "Assistant", tool: "Tool result" };
 
 /**
  * One message as an element that `update` shows anew.
- * act: {edit(message, text), regenerate(message), select(id), answer(message, call, text), context()}.
+ * act: {edit(message, text), regenerate(message), select(id), answer(message, call, text), unanswered(message, call), context(model)}.
  */
 export class MessageView {
   constructor(message, act) {
@@ -72,7 +72,7 @@ export class MessageView {
     if (message.role === "user") buttons.push(link("Edit", () => this.#edit()));
     if (message.role === "assistant") buttons.push(link("Regenerate", () => act.regenerate(message)));
     if (others.length > 1) buttons.push(...this.#branches(others, link));
-    const line = message.role === "assistant" ? figuresLine(message, act.context()) + (message.stopped ? " · stopped" : "") : "";
+    const line = message.role === "assistant" ? figuresLine(message, act.context(message.model)) + (message.stopped ? " · stopped" : "") : "";
     this.actions.replaceChildren(...buttons, el("span", { className: "figures" }, line));
   }
 

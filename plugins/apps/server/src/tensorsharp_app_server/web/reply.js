@@ -1,12 +1,12 @@
 // One running reply: chunks into the message that grows.
-import { ApiError, ahead, chat } from "./api.js";
+import { ApiError, chat, place } from "./api.js";
 import { randomId } from "./dom.js";
 
 const POLL = 1000; // milliseconds between two looks at the queue
 
 /**
  * Fill `message` from the server until it ends or `signal` stops it.
- * grown(): called after each chunk; waiting(n): how many requests are ahead, null once it runs.
+ * grown(): called after each chunk; waiting(n): its place in the queue, null once it runs.
  */
 export async function fill(message, body, { key, signal, grown, waiting }) {
   const id = randomId();
@@ -14,8 +14,7 @@ export async function fill(message, body, { key, signal, grown, waiting }) {
   const watching = watch(id, key, waiting);
   try {
     for await (const chunk of chat(body, { key, id, signal })) {
-      watching.end();
-      take(message, chunk, began);
+      if (take(message, chunk, began)) watching.end(); // the first chunk comes before the request is served
       grown();
     }
   } catch (error) {
@@ -35,7 +34,7 @@ function describe(error) {
 function watch(id, key, waiting) {
   let over = false;
   const timer = setInterval(async () => {
-    const position = await ahead(id, key).catch(() => null);
+    const position = await place(id, key).catch(() => null);
     if (!over) waiting(position);
   }, POLL);
   return {
@@ -48,6 +47,7 @@ function watch(id, key, waiting) {
   };
 }
 
+/** Whether the chunk brought something of the reply. */
 function take(message, chunk, began) {
   const choice = chunk.choices?.[0];
   const delta = choice?.delta ?? {};
@@ -56,12 +56,12 @@ function take(message, chunk, began) {
   for (const piece of delta.tool_calls ?? []) takeCall(message, piece);
   if (choice?.finish_reason) message.finish = choice.finish_reason;
   const figures = (message.figures ??= {});
-  if ((delta.content || delta.reasoning_content || delta.tool_calls) && figures.first === undefined) {
-    figures.first = (performance.now() - began) / 1000;
-  }
+  const brought = Boolean(delta.content || delta.reasoning_content || delta.tool_calls || choice?.finish_reason);
+  if (brought) figures.first ??= (performance.now() - began) / 1000;
   if (chunk.usage) Object.assign(figures, fromUsage(chunk.usage));
   if (chunk.timings) Object.assign(figures, fromTimings(chunk.timings));
   if (chunk.model) message.model = chunk.model;
+  return brought;
 }
 
 function takeCall(message, piece) {
