@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tensorsharp.text.deltas import Delta, Writer
 from tensorsharp.text.reading import Markers, Source, Steps
-from tensorsharp.text.toolcalls import Call, Tools
+from tensorsharp.text.toolcalls import Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter, WriteCall
 
 ReadCalls = Callable[[Source, str, Tools], Steps[list[Call]]]
 """Reads the calls behind an opening marker: (source, marker, tools) -> calls. UnreadableError if they are none."""
@@ -34,11 +37,23 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """How calls stand in a text. openers: what they begin with. markers: all texts that may be control tokens."""
+    """How calls stand in a text. openers: what they begin with. markers: all texts that may be control tokens.
+
+    write: the grammar of what follows the first opener, where a call can be required. repeats: whether several calls are
+    written behind one opener each, and not in one block.
+    """
 
     openers: tuple[str, ...]
     markers: tuple[str, ...]
     read: ReadCalls
+    write: WriteCall | None = None
+    repeats: bool = True
+
+
+class WriteReply(Protocol):
+    """Writes the start rule of replies that call tools: several: more than one call; free: or none, and any other text."""
+
+    def __call__(self, writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str: ...
 
 
 ReadReply = Callable[[Source, Writer, Tools, bool], Steps[None]]
@@ -47,10 +62,18 @@ ReadReply = Callable[[Source, Writer, Tools, bool], Steps[None]]
 
 @dataclass(frozen=True, slots=True)
 class ReplyFormat:
-    """How a reply is written. markers: texts that have to be seen even where they are control tokens."""
+    """How a reply is written. markers: texts that have to be seen even where they are control tokens.
+
+    calls: writes the start rule of replies that call tools, where a call can be required; free: that may call them, or not.
+    reasoning: the texts around reasoning that stands before all else. answer: the text behind which the content begins, if
+    the reply does not begin with it.
+    """
 
     markers: tuple[str, ...]
     read: ReadReply
+    calls: WriteReply | None = None
+    reasoning: Reasoning | None = None
+    answer: str = ""
 
 
 def tagged_reply(calls: CallFormat | None, reasoning: Reasoning | None) -> ReplyFormat:
@@ -64,7 +87,26 @@ def tagged_reply(calls: CallFormat | None, reasoning: Reasoning | None) -> Reply
     def read(source: Source, writer: Writer, tools: Tools, thinking: bool) -> Steps[None]:
         return _Tagged(source, writer, tools, calls if tools else None, reasoning).read(thinking)
 
-    return ReplyFormat(markers, read)
+    write = calls.write if calls else None
+    if calls is None or write is None:
+        return ReplyFormat(markers, read, None, reasoning)
+
+    def write_reply(writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str:
+        return _write_tagged(writer, calls, write(writer, tools, several), several and calls.repeats, free)
+
+    return ReplyFormat(markers, read, write_reply, reasoning)
+
+
+def _write_tagged(writer: GrammarWriter, calls: CallFormat, body: str, several: bool, free: bool) -> str:
+    """body: of one call behind its opener."""
+    opener = calls.openers[0]
+    call = writer.rule(f"{writer.literal(opener)} {body}")
+    more = f' ("\\n"? {call})*' if several else ""
+    if not free:
+        return f"/\\n{{0,2}}/ {call}{more}"
+    if writer.is_control(opener):
+        return f"{writer.without(opener)} ({call}{more})?"
+    return f"{writer.without(opener)} | {writer.until(opener)} {body}{more}"
 
 
 class _Tagged:

@@ -29,6 +29,10 @@ class Tool:
     parameters: Mapping[str, Any]
     strict: bool = False
 
+    def kinds(self, parameter: str) -> set[str]:
+        """The JSON types that a parameter may have; empty if the schema does not say."""
+        return _types(_property(self.parameters, parameter), self.parameters)
+
     def as_json(self) -> dict[str, Any]:
         """The tool as chat templates expect it."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
@@ -54,8 +58,7 @@ class Tools:
         string counts as such.
         """
         found = self.by_name.get(tool)
-        schema = found.parameters if found else {}
-        kinds = _types(_property(schema, parameter), schema)
+        kinds = found.kinds(parameter) if found else set()
         text = raw.strip()
         if kinds and text.lower() in _CONSTANTS and _type(_CONSTANTS[text.lower()]) in kinds:
             return _CONSTANTS[text.lower()]

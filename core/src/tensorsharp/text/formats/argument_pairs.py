@@ -5,12 +5,16 @@ White space may stand between tags. Strings are written as they are, other value
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from tensorsharp.text.channels import CallFormat
 from tensorsharp.text.formats.tagged_json import CLOSE, OPEN
 from tensorsharp.text.reading import Source, Steps
-from tensorsharp.text.toolcalls import NAME_CHARACTER, Call, Tools
+from tensorsharp.text.toolcalls import NAME_CHARACTER, Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter
 
 _KEY, _END_KEY = "<arg_key>", "</arg_key>"
 _VALUE, _END_VALUE = "<arg_value>", "</arg_value>"
@@ -35,4 +39,12 @@ def _read(source: Source, opener: str, tools: Tools) -> Steps[list[Call]]:
     return [(name, arguments)]
 
 
-ARGUMENT_PAIRS: Final = CallFormat((OPEN,), (OPEN, CLOSE, _KEY, _END_KEY, _VALUE, _END_VALUE), _read)
+def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
+    def call(tool: Tool) -> str:
+        pairs = writer.parameters(tool, lambda key, raw: f"{_KEY}{key}{_END_KEY}{_VALUE}", _END_VALUE)
+        return f"{writer.literal(tool.name)} {pairs} {writer.literal(CLOSE)}"
+
+    return writer.choice(tools, call)
+
+
+ARGUMENT_PAIRS: Final = CallFormat((OPEN,), (OPEN, CLOSE, _KEY, _END_KEY, _VALUE, _END_VALUE), _read, _write)

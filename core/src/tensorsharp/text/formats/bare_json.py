@@ -5,13 +5,18 @@ An object that calls none of the request's tools is content, as an answer may be
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
+from tensorsharp.errors import UnsupportedError
 from tensorsharp.text.channels import ReplyFormat, deliver
 from tensorsharp.text.deltas import Writer
-from tensorsharp.text.formats.tagged_json import call_of
+from tensorsharp.text.formats.tagged_json import call_of, json_call
 from tensorsharp.text.reading import Markers, Source, Steps
-from tensorsharp.text.toolcalls import Call, Tools
+from tensorsharp.text.toolcalls import Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter
 
 _MARK: Final = "<|python_tag|>"
 
@@ -41,4 +46,11 @@ def _calls(source: Source, tools: Tools) -> Steps[list[Call]]:
     return calls
 
 
-BARE_JSON: Final = ReplyFormat((_MARK,), _read)
+def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str:
+    if free:
+        raise UnsupportedError("This model's calls can be constrained only where a call is required.", param="tools")
+    call = writer.choice(tools, lambda tool: json_call(writer, tool, "parameters"))
+    return f"{call} ({writer.literal('; ')} {call})*" if several else call
+
+
+BARE_JSON: Final = ReplyFormat((_MARK,), _read, _write)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from tensorsharp.text.channels import CallFormat
+from tensorsharp.text.formats.call_lists import json_list
 from tensorsharp.text.formats.tagged_json import call_of
 from tensorsharp.text.reading import Source, Steps
-from tensorsharp.text.toolcalls import NAME_CHARACTER, Call, Tools
+from tensorsharp.text.toolcalls import NAME_CHARACTER, Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter
 
 OPEN: Final = "[TOOL_CALLS]"
 ARGUMENTS: Final = "[ARGS]"
@@ -29,5 +34,9 @@ def _read(source: Source, opener: str, tools: Tools) -> Steps[list[Call]]:
     return [(name, (yield from source.json()))]
 
 
-BRACKETED: Final = CallFormat((OPEN,), (OPEN, ARGUMENTS, _ID), _read)
-BRACKETED_LIST: Final = CallFormat((OPEN,), (OPEN,), _read)
+def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
+    return writer.choice(tools, lambda tool: f"{writer.literal(tool.name + ARGUMENTS)} {writer.arguments(tool)}")
+
+
+BRACKETED: Final = CallFormat((OPEN,), (OPEN, ARGUMENTS, _ID), _read, _write)
+BRACKETED_LIST: Final = CallFormat((OPEN,), (OPEN,), _read, json_list, repeats=False)

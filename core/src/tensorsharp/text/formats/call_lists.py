@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from tensorsharp.text.channels import CallFormat
-from tensorsharp.text.formats.tagged_json import call_of
+from tensorsharp.text.formats.tagged_json import call_of, json_call
 from tensorsharp.text.reading import Source, Steps
-from tensorsharp.text.toolcalls import Call, Tools
+from tensorsharp.text.toolcalls import Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter
 
 _CLOSES: Final = {"<tool_calls>": "</tool_calls>", "<TOOLCALL>": "</TOOLCALL>"}
 
@@ -20,4 +24,15 @@ def _read(source: Source, opener: str, tools: Tools) -> Steps[list[Call]]:
     return [call_of(value) for value in values]
 
 
-CALL_LISTS: Final = CallFormat(tuple(_CLOSES), (*_CLOSES, *_CLOSES.values()), _read)
+def json_list(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
+    """The grammar of a JSON list of calls."""
+    call = writer.choice(tools, lambda tool: json_call(writer, tool))
+    more = f" ({writer.literal(', ')} {call})*" if several else ""
+    return f"{writer.literal('[')} {call}{more} {writer.literal(']')}"
+
+
+def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
+    return f"{json_list(writer, tools, several)} {writer.literal(next(iter(_CLOSES.values())))}"
+
+
+CALL_LISTS: Final = CallFormat(tuple(_CLOSES), (*_CLOSES, *_CLOSES.values()), _read, _write, repeats=False)

@@ -7,11 +7,15 @@ missing, as some models leave them out.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from tensorsharp.text.channels import CallFormat
 from tensorsharp.text.reading import Source, Steps
-from tensorsharp.text.toolcalls import NAME_CHARACTER, Call, Tools
+from tensorsharp.text.toolcalls import NAME_CHARACTER, Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter
 
 FUNCTION: Final = "<function="
 PARAMETER: Final = "<parameter="
@@ -48,9 +52,19 @@ def _function(source: Source, tools: Tools) -> Steps[Call]:
     return name, arguments
 
 
+def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
+    def call(tool: Tool) -> str:
+        parameters = writer.parameters(tool, lambda key, raw: f"{PARAMETER}{key}>\n", f"\n{END_PARAMETER}\n")
+        head, end = writer.literal(f"\n{FUNCTION}{tool.name}>\n"), writer.literal(f"{END_FUNCTION}\n</tool_call>")
+        return f"{head} {parameters} {end}"
+
+    return writer.choice(tools, call)
+
+
 _BLOCKS: Final = ("<tool_call>", "<seed:tool_call>")
 FUNCTION_XML: Final = CallFormat(
     (*_BLOCKS, FUNCTION),
     (*_BLOCKS, *(f"</{block[1:]}" for block in _BLOCKS), FUNCTION, PARAMETER, END_PARAMETER, END_FUNCTION),
     _read,
+    _write,
 )

@@ -7,11 +7,15 @@ attribute `string` says whether its value is text (`true`) or JSON; without it t
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from tensorsharp.text.channels import CallFormat, ReadCalls
 from tensorsharp.text.reading import Source, Steps, UnreadableError, parse_json
-from tensorsharp.text.toolcalls import Call, Tools
+from tensorsharp.text.toolcalls import Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter, WriteCall
 
 _NAME: Final = re.compile(r'\sname="([^"]+)"')
 _STRING: Final = re.compile(r'\sstring="(true|false)"')
@@ -21,7 +25,8 @@ def invocations(prefix: str, *blocks: str) -> CallFormat:
     """The format whose tags begin with `prefix`, in a block of one of these names, which have the prefix too."""
     openers = [f"<{prefix}{space}{block}>" for block in blocks for space in (("", " ") if prefix else ("",))]
     tags = [f"<{slash}{prefix}" for slash in ("", "/")]
-    return CallFormat(tuple(openers), (*openers, *tags), read_invocations(prefix))
+    write = write_invocations(prefix, f"</{prefix}{blocks[0]}>", strings=prefix != "")
+    return CallFormat(tuple(openers), (*openers, *tags), read_invocations(prefix), write, repeats=False)
 
 
 def read_invocations(prefix: str) -> ReadCalls:
@@ -57,6 +62,24 @@ def read_invocations(prefix: str) -> ReadCalls:
         return (yield from source.until(">"))
 
     return read
+
+
+def write_invocations(prefix: str, end: str, *, strings: bool) -> WriteCall:
+    """The grammar of invocations up to the block's end. strings: whether parameters say if their values are text."""
+
+    def write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
+        def head(key: str, raw: bool) -> str:
+            attribute = f' string="{str(raw).lower()}"' if strings else ""
+            return f'<{prefix}parameter name="{key}"{attribute}>'
+
+        def call(tool: Tool) -> str:
+            parameters = writer.parameters(tool, head, f"</{prefix}parameter>\n")
+            begin, close = f'<{prefix}invoke name="{tool.name}">\n', f"</{prefix}invoke>\n"
+            return f"{writer.literal(begin)} {parameters} {writer.literal(close)}"
+
+        return f"{writer.literal(chr(10))} {writer.choice(tools, call)}{'+' if several else ''} {writer.literal(end)}"
+
+    return write
 
 
 def _attribute(pattern: re.Pattern[str], attributes: str) -> str:

@@ -8,15 +8,19 @@ The prompt ends with the beginning of the first header (`<|start|>assistant`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from tensorsharp.text.channels import ReplyFormat, deliver
+from tensorsharp.errors import UnsupportedError
+from tensorsharp.text.channels import Reasoning, ReplyFormat, deliver
 from tensorsharp.text.deltas import Writer
-from tensorsharp.text.formats.invocations import read_invocations
+from tensorsharp.text.formats.invocations import read_invocations, write_invocations
 from tensorsharp.text.reading import Markers, Source, Steps
-from tensorsharp.text.toolcalls import Call, Tools
+from tensorsharp.text.toolcalls import Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter
 
 Kind = Literal["reasoning", "content", "call"]
 
@@ -33,13 +37,17 @@ _ATEM_BLOCK: Final = "<atem:function_calls>"
 class _Shape:
     """ends: what closes a body. begins: what a header may begin with; a reply that begins otherwise is content.
 
-    kind: what a header announces. calls: reads a body that is a call's: (source, header, tools).
+    kind: what a header announces. calls: reads a body that is a call's: (source, header, tools). write: the grammar of a message
+    that calls one of the tools. reasoning, answer: see ReplyFormat.
     """
 
     ends: tuple[str, ...]
     begins: tuple[str, ...]
     kind: Callable[[str], Kind]
     calls: Callable[[Source, str, Tools], Steps[list[Call]]]
+    write: Callable[[GrammarWriter, Sequence[Tool]], str]
+    reasoning: Reasoning
+    answer: str
 
 
 def messages(shape: _Shape, *markers: str) -> ReplyFormat:
@@ -85,7 +93,12 @@ def messages(shape: _Shape, *markers: str) -> ReplyFormat:
             source.place -= len(START)
         return found is not None
 
-    return ReplyFormat((START, MESSAGE, *shape.ends, *markers), read)
+    def write(writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str:
+        if free:
+            raise UnsupportedError("This model's calls can be constrained only where a call is required.", param="tools")
+        return shape.write(writer, tools)
+
+    return ReplyFormat((START, MESSAGE, *shape.ends, *markers), read, write, shape.reasoning, shape.answer)
 
 
 def _channel_kind(header: str) -> Kind:
@@ -103,6 +116,14 @@ def _channel_calls(source: Source, header: str, tools: Tools) -> Steps[list[Call
     return [(name.removeprefix("functions."), (yield from source.json()))]
 
 
+def _write_channel_call(writer: GrammarWriter, tools: Sequence[Tool]) -> str:
+    def call(tool: Tool) -> str:
+        head = f" to=functions.{tool.name}{CHANNEL}commentary json{MESSAGE}"
+        return f"{writer.literal(head)} {writer.arguments(tool)}"
+
+    return writer.choice(tools, call)
+
+
 def _recipient_kind(header: str) -> Kind:
     found = _RECIPIENT.search(header)
     if found is None or found[1] == "user":
@@ -116,9 +137,36 @@ def _recipient_calls(source: Source, header: str, tools: Tools) -> Steps[list[Ca
     return (yield from read_invocations("atem:")(source, _ATEM_BLOCK, tools))
 
 
+def _write_recipient_call(writer: GrammarWriter, tools: Sequence[Tool]) -> str:
+    write = write_invocations("atem:", f"</{_ATEM_BLOCK[1:]}", strings=False)
+
+    def call(tool: Tool) -> str:
+        return f"{writer.literal(f' to={tool.name}{MESSAGE}{_ATEM_BLOCK}')} {write(writer, [tool], False)}"
+
+    return writer.choice(tools, call)
+
+
 CHANNELS: Final = messages(
-    _Shape(("<|end|>", "<|call|>", "<|return|>"), (CHANNEL, MESSAGE, " to=", "to="), _channel_kind, _channel_calls),
+    _Shape(
+        ends=("<|end|>", "<|call|>", "<|return|>"),
+        begins=(CHANNEL, MESSAGE, " to=", "to="),
+        kind=_channel_kind,
+        calls=_channel_calls,
+        write=_write_channel_call,
+        reasoning=Reasoning(f"{CHANNEL}analysis{MESSAGE}", f"<|end|>{START}assistant"),
+        answer=f"{CHANNEL}final{MESSAGE}",
+    ),
     CHANNEL,
     _CONSTRAIN,
 )
-RECIPIENTS: Final = messages(_Shape(("<|eom|>", "<|eot|>"), (MESSAGE, " to=", "to="), _recipient_kind, _recipient_calls))
+RECIPIENTS: Final = messages(
+    _Shape(
+        ends=("<|eom|>", "<|eot|>"),
+        begins=(MESSAGE, " to=", "to="),
+        kind=_recipient_kind,
+        calls=_recipient_calls,
+        write=_write_recipient_call,
+        reasoning=Reasoning(f" to=self{MESSAGE}", f"<|eom|>{START}assistant"),
+        answer=f" to=user{MESSAGE}",
+    )
+)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from tensorsharp.text.channels import CallFormat
 from tensorsharp.text.reading import Source, Steps, UnreadableError
-from tensorsharp.text.toolcalls import Call, Tools
+from tensorsharp.text.toolcalls import Call, Tool, Tools
+
+if TYPE_CHECKING:
+    from tensorsharp.text.callgrammar import GrammarWriter
 
 OPEN: Final = "<tool_call>"
 CLOSE: Final = "</tool_call>"
@@ -32,4 +37,15 @@ def _read(source: Source, opener: str, tools: Tools) -> Steps[list[Call]]:
     return calls
 
 
-TAGGED_JSON: Final = CallFormat((OPEN,), (OPEN, CLOSE), _read)
+def json_call(writer: GrammarWriter, tool: Tool, arguments: str = "arguments") -> str:
+    """The grammar of the JSON object that describes a call. arguments: the name under which they stand."""
+    head = f'{{"name": {json.dumps(tool.name)}, "{arguments}": '
+    return f"{writer.literal(head)} {writer.arguments(tool)} {writer.literal('}')}"
+
+
+def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
+    call = writer.choice(tools, lambda tool: json_call(writer, tool))
+    return f"{writer.literal(chr(10))} {call} {writer.literal(chr(10) + CLOSE)}"
+
+
+TAGGED_JSON: Final = CallFormat((OPEN,), (OPEN, CLOSE), _read, _write)
