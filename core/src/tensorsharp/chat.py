@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from tensorsharp.dialect import Effort
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.stream import StopStrings, TextStream
-from tensorsharp.errors import RequestError, UnsupportedError
+from tensorsharp.errors import RequestError
 from tensorsharp.generation import Reply, Running
+from tensorsharp.replygrammar import reply_grammar
 from tensorsharp.text.channels import ReplyParser
 from tensorsharp.text.deltas import ContentDelta, Delta, ReasoningDelta, ToolCall, ToolCallDelta
 from tensorsharp.text.toolcalls import Tools, read_tools
@@ -46,10 +47,13 @@ class ChatOptions:
     """What a conversation asks for beside its messages and the parameters of sampling.
 
     tools: definitions as OpenAI's clients send them, or the functions alone. tool_choice: `none` leaves the tools out of the
-    prompt and delivers no calls. parallel_tool_calls False: the reply ends with its first call. reasoning: None leaves it
-    to the template, True and False switch it, a level says how much; where a template has no switch, False closes the reasoning
-    at the end of the prompt, and a level where it knows none is True. template_kwargs: further variables of the template.
-    constraint: the form of the content; reasoning before it is free. It leaves no room for calls, so there may be no tools.
+    prompt and delivers no calls; `required` and a tool's name bind the reply to calls. parallel_tool_calls False: the reply ends
+    with its first call.
+
+    reasoning: None leaves it to the template, True and False switch it, a level says how much; where a template has no switch,
+    False closes the reasoning at the end of the prompt, and a level where it knows none is True. reasoning_budget: tokens after
+    which reasoning at the beginning of the reply is ended. template_kwargs: further variables of the template. constraint: the
+    form of the content; reasoning before it is free. It leaves no room for calls, so there may be no tools.
     """
 
     tools: Sequence[Mapping[str, Any]] = ()
@@ -158,8 +162,16 @@ def start_chat(
     tools = _tools(asked)
     prompt = llm.dialect.prompt(messages, tools, asked.reasoning, asked.template_kwargs)
     ids = llm.tokenize_prompt(prompt.text)
-    form = {} if asked.constraint is None else {"constraint": llm.dialect.behind_reasoning(asked.constraint, prompt)}
-    handle, sampling = llm.submit(ids, {**params, **form})
+    grammar = reply_grammar(
+        llm,
+        prompt,
+        _callable(tools, asked.tool_choice),
+        required=asked.tool_choice not in ("auto", "none"),
+        several=asked.parallel_tool_calls,
+        constraint=asked.constraint,
+        budget=asked.reasoning_budget,
+    )
+    handle, sampling = llm.submit(ids, params, grammar)
     return ChatGeneration(
         handle,
         TextStream(llm.tokenizer, shown=llm.dialect.shown(prompt.format)),
@@ -184,15 +196,13 @@ def _tools(options: ChatOptions) -> Tools:
         raise RequestError(
             f"tool_choice is {choice!r:.100}; expected auto, none, required or a tool.", param="tool_choice", code="invalid_value"
         )
-    if choice == "required" or isinstance(choice, NamedTool):
-        raise UnsupportedError("A call cannot be required of this model.", param="tool_choice", hint="Use tool_choice auto.")
-    if options.reasoning_budget is not None:
-        raise UnsupportedError("Reasoning cannot be limited.", param="reasoning_budget", hint="Leave the budget out.")
-    if options.constraint is not None and tools and choice != "none":
-        raise UnsupportedError(
-            "A reply cannot both call tools and have a form.", param="constraint", hint="Leave one out, or use tool_choice none."
-        )
+    if choice == "required" and not tools:
+        raise RequestError("tool_choice is 'required', but there are no tools.", param="tool_choice", code="invalid_value")
     return Tools(()) if choice == "none" else tools
+
+
+def _callable(tools: Tools, choice: str | NamedTool) -> Tools:
+    return Tools([tools.by_name[choice.name]]) if isinstance(choice, NamedTool) else tools
 
 
 def _salt(ids: Sequence[int]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
@@ -16,7 +16,6 @@ from tensorsharp.text.styles import FORMATS, PLAIN, detect_format, detect_reason
 from tensorsharp.text.template import ChatTemplate
 from tensorsharp.text.toolcalls import Tools
 from tensorsharp.text.traits import Traits
-from tensorsharp.types import Constraint
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
@@ -24,11 +23,15 @@ EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A rendered conversation. format: how the reply will be written. opened: the prompt ends inside the reasoning."""
+    """A rendered conversation. format: how the reply will be written.
+
+    opened, closed: the prompt ends inside the reasoning, or behind reasoning that it has closed.
+    """
 
     text: str
     format: ReplyFormat
     opened: bool
+    closed: bool = False
 
 
 class Dialect:
@@ -73,24 +76,14 @@ class Dialect:
         switches, closes = self._switches(reasoning)
         made, listed, format = self._arranged(conversation.read_messages(messages), tools)
         text = self.template.render(made, tools=listed, **{**switches, **(variables or {})})
-        opened = self.reasoning is not None and text.rstrip().endswith(self.reasoning.open)
-        if closes and self.reasoning is not None and not text.rstrip().endswith(self.reasoning.close):
-            text += f"{'' if opened else self.reasoning.open}\n\n{self.reasoning.close}\n\n"
-            opened = False
-        return ChatPrompt(text, format, opened)
-
-    def behind_reasoning(self, constraint: Constraint, prompt: ChatPrompt) -> Constraint:
-        """The constraint for a reply to this prompt whose content has to follow it.
-
-        UnsupportedError if the model writes its content between marks of their own.
-        """
-        if isinstance(FORMATS.get(self.format), ReplyFormat):
-            raise UnsupportedError(
-                f"Replies of the shape {self.format} cannot be given a form.", param="constraint", hint="Leave it out."
-            )
-        if self.reasoning is None:
-            return constraint
-        return replace(constraint, after=self.reasoning.close, opening="" if prompt.opened else self.reasoning.open)
+        tags = self.reasoning
+        if tags is None:
+            return ChatPrompt(text, format, opened=False)
+        opened, closed = (text.rstrip().endswith(tag) for tag in (tags.open, tags.close))
+        if closes and not closed:
+            text += f"{'' if opened else tags.open}\n\n{tags.close}\n\n"
+            opened, closed = False, True
+        return ChatPrompt(text, format, opened, closed)
 
     def shown(self, format: ReplyFormat) -> dict[int, str]:
         """The control tokens whose text the format needs to see."""

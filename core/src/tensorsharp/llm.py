@@ -378,11 +378,16 @@ class LLM:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def submit(self, ids: Sequence[int], params: Mapping[str, Any]) -> tuple[RequestHandle, SamplingParams]:
-        """Hand a prompt to the engine; its tokens come from the handle. params: see the class."""
+    def submit(
+        self, ids: Sequence[int], params: Mapping[str, Any], grammar: Grammar | None = None
+    ) -> tuple[RequestHandle, SamplingParams]:
+        """Hand a prompt to the engine; its tokens come from the handle. params: see the class. grammar: a compiled constraint."""
         options = {name: params[name] for name in REQUEST_OPTIONS if name in params}
         if options.get("constraint") is not None:
-            options["constraint"] = self.grammar(options["constraint"])
+            if grammar is not None:
+                raise RequestError("The reply is bound twice.", param="constraint", hint="Use ChatOptions.constraint alone.")
+            grammar = self.grammar(options["constraint"])
+        options["constraint"] = grammar
         sampling = sampling_params({name: value for name, value in params.items() if name not in options})
         request = GenerationRequest(tuple(ids), sampling, self.tokenizer.end_tokens, **options)
         return self.engine.submit(request), sampling

@@ -40,9 +40,7 @@ class GrammarWriter:
 
     def rule(self, body: str, options: str = "") -> str:
         """The name of a new rule."""
-        name = f"r{len(self._rules)}"
-        self._rules.append(f"{name}{options}: {body}")
-        return name
+        return self._named("rule", f"{options}: {body}")
 
     def grammar(self, start: str) -> str:
         return "\n".join([f"start: {start}", *self._rules, ""])
@@ -64,7 +62,7 @@ class GrammarWriter:
         first, *_ = self._pieces(text)
         if first in self._controls:
             return self.rule("/(?s:.*)/")
-        return self.rule(f"/(?s:.*)/ & ~/(?s:.*){_escaped(first)}(?s:.*)/")
+        return self._named("TEXT", f": /(?s:.*)/ & ~/(?s:.*){_escaped(first)}(?s:.*)/")
 
     def is_control(self, text: str) -> bool:
         """Whether a text begins with a control token."""
@@ -82,16 +80,17 @@ class GrammarWriter:
         """One of what is written for each tool."""
         return self.rule(" | ".join(write(tool) for tool in tools))
 
-    def parameters(self, tool: Tool, head: Callable[[str, bool], str], close: str) -> str:
+    def parameters(self, tool: Tool, head: Callable[[str, bool], str], close: str, gap: str = "") -> str:
         """All required and any of the other parameters, in the schema's order.
 
-        head: what stands before a value: (name, whether the value is written as a string is: raw). close: what stands behind it.
+        head: the grammar of what stands before a value: (name, whether the value is written as a string is: raw). close: the text
+        behind it. gap: the grammar of what may follow that.
         """
         schema = self.schema(tool)
         required = schema.get("required", ())
         written = []
         for name, declared in schema.get("properties", {}).items():
-            body = self._parameter(tool, schema, name, declared, head, close)
+            body = f"{self._parameter(tool, schema, name, declared, head, close)} {gap}"
             written.append(body if name in required else f"({body})?")
         return " ".join(written)
 
@@ -115,16 +114,22 @@ class GrammarWriter:
         texts = declared.get("enum") if isinstance(declared, Mapping) else None
         if kinds == {"string"} and isinstance(texts, list):
             choices = " | ".join(self.literal(text + close) for text in texts if isinstance(text, str))
-            return f"{self.literal(head(name, True))} {self.rule(choices)}"
+            return f"{head(name, True)} {self.rule(choices)}"
         if kinds and "string" not in kinds:
-            return f"{self.literal(head(name, False))} {self.json(schema)} {self.literal(close)}"
+            return f"{head(name, False)} {self.json(schema)} {self.literal(close)}"
         if tool.strict and (kinds != {"string"} or not _BOUNDS.isdisjoint(declared)):
             raise RequestError(
                 f"#/properties/{name}: this model writes strings without quotes, so they can be bounded by 'enum' alone.",
                 param="tools",
                 code="unsupported_schema",
             )
-        return f"{self.literal(head(name, True))} {self.until(close)}"
+        return f"{head(name, True)} {self.until(close)}"
+
+    def _named(self, kind: str, rest: str) -> str:
+        """Regular expressions can be combined in terminals alone, which have names in capitals."""
+        name = f"{kind}_{len(self._rules)}"
+        self._rules.append(f"{name}{rest}")
+        return name
 
     def _pieces(self, text: str) -> list[str]:
         return [piece for piece in (self._split.split(text) if self._split else [text]) if piece]

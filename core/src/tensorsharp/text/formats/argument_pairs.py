@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tensorsharp.text.callgrammar import GrammarWriter
 
 _KEY, _END_KEY = "<arg_key>", "</arg_key>"
+_GAP: Final = r'"\n"?'
+"""In grammars; families differ in whether tags stand on lines of their own."""
 _VALUE, _END_VALUE = "<arg_value>", "</arg_value>"
 
 
@@ -41,8 +43,11 @@ def _read(source: Source, opener: str, tools: Tools) -> Steps[list[Call]]:
 
 def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
     def call(tool: Tool) -> str:
-        pairs = writer.parameters(tool, lambda key, raw: f"{_KEY}{key}{_END_KEY}{_VALUE}", _END_VALUE)
-        return f"{writer.literal(tool.name)} {pairs} {writer.literal(CLOSE)}"
+        def head(key: str, raw: bool) -> str:
+            return f"{writer.literal(f'{_KEY}{key}{_END_KEY}')} {_GAP} {writer.literal(_VALUE)}"
+
+        pairs = writer.parameters(tool, head, _END_VALUE, _GAP)
+        return f"{writer.literal(tool.name)} {_GAP} {pairs} {writer.literal(CLOSE)}"
 
     return writer.choice(tools, call)
 

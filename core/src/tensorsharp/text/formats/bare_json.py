@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tensorsharp.errors import UnsupportedError
 from tensorsharp.text.channels import ReplyFormat, deliver
 from tensorsharp.text.deltas import Writer
 from tensorsharp.text.formats.tagged_json import call_of, json_call
@@ -47,10 +46,9 @@ def _calls(source: Source, tools: Tools) -> Steps[list[Call]]:
 
 
 def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str:
-    if free:
-        raise UnsupportedError("This model's calls can be constrained only where a call is required.", param="tools")
     call = writer.choice(tools, lambda tool: json_call(writer, tool, "parameters"))
-    return f"{call} ({writer.literal('; ')} {call})*" if several else call
+    calls = f"{call} ({writer.literal('; ')} {call})*" if several else call
+    return rf"/([^\s{{](?s:.*))?/ | {calls}" if free else calls
 
 
 BARE_JSON: Final = ReplyFormat((_MARK,), _read, _write)

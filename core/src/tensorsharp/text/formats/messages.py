@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from tensorsharp.errors import UnsupportedError
 from tensorsharp.text.channels import Reasoning, ReplyFormat, deliver
 from tensorsharp.text.deltas import Writer
 from tensorsharp.text.formats.invocations import read_invocations, write_invocations
@@ -38,7 +37,7 @@ class _Shape:
     """ends: what closes a body. begins: what a header may begin with; a reply that begins otherwise is content.
 
     kind: what a header announces. calls: reads a body that is a call's: (source, header, tools). write: the grammar of a message
-    that calls one of the tools. reasoning, answer: see ReplyFormat.
+    that calls one of the tools. aside: the header of content that may stand before a call. reasoning, answer: see ReplyFormat.
     """
 
     ends: tuple[str, ...]
@@ -46,6 +45,7 @@ class _Shape:
     kind: Callable[[str], Kind]
     calls: Callable[[Source, str, Tools], Steps[list[Call]]]
     write: Callable[[GrammarWriter, Sequence[Tool]], str]
+    aside: str
     reasoning: Reasoning
     answer: str
 
@@ -94,9 +94,11 @@ def messages(shape: _Shape, *markers: str) -> ReplyFormat:
         return found is not None
 
     def write(writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str:
-        if free:
-            raise UnsupportedError("This model's calls can be constrained only where a call is required.", param="tools")
-        return shape.write(writer, tools)
+        call = shape.write(writer, tools)
+        if not free:
+            return call
+        spoken = f"{writer.literal(shape.aside)} {writer.until(shape.reasoning.close)}"
+        return f"({spoken})* ({writer.literal(shape.answer)} {writer.without(START)} | {call})"
 
     return ReplyFormat((START, MESSAGE, *shape.ends, *markers), read, write, shape.reasoning, shape.answer)
 
@@ -153,6 +155,7 @@ CHANNELS: Final = messages(
         kind=_channel_kind,
         calls=_channel_calls,
         write=_write_channel_call,
+        aside=f"{CHANNEL}commentary{MESSAGE}",
         reasoning=Reasoning(f"{CHANNEL}analysis{MESSAGE}", f"<|end|>{START}assistant"),
         answer=f"{CHANNEL}final{MESSAGE}",
     ),
@@ -166,6 +169,7 @@ RECIPIENTS: Final = messages(
         kind=_recipient_kind,
         calls=_recipient_calls,
         write=_write_recipient_call,
+        aside=f" to=user{MESSAGE}",
         reasoning=Reasoning(f" to=self{MESSAGE}", f"<|eom|>{START}assistant"),
         answer=f" to=user{MESSAGE}",
     )
