@@ -19,7 +19,7 @@ from tensorsharp.plugin import PluginSpec
 from tensorsharp.protocols.backend import BackendOptions, Bitwise, StateSizes, StepResult
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.protocols.file import ModelFile
-from tensorsharp.registry import Registry
+from tensorsharp.registry import PluginRow, Registry
 from tensorsharp.state import HostStateStore
 from tensorsharp.testing.fakes import FakeModel, FakeRunner
 from tensorsharp.testing.tinygguf import add_value
@@ -80,6 +80,9 @@ class Director:
 
     def spec(self, kind: str, name: str) -> PluginSpec:
         return PluginSpec(target="stage:Model", api=(1, 0), summary="For tests.")
+
+    def row(self, kind: str, name: str, *, probe: bool = True) -> PluginRow:
+        return PluginRow(kind, name, "ready", "stage", "1.0", "stage:Model", spec=self.spec(kind, name))
 
     def backend(self, options: BackendOptions) -> Backend:
         return Backend(self)

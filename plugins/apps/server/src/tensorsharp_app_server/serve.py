@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tensorsharp.hooks import Hooks
     from tensorsharp.registry import Registry
     from tensorsharp_app_server.catalog import Catalog
+    from tensorsharp_app_server.host import ModelHost
     from tensorsharp_app_server.settings import ServerSettings
 
 PROGRESS_S = 5.0
@@ -74,10 +75,20 @@ async def _serve(ctx: click.Context, settings: Settings, catalog: Catalog, *, at
 
     async def start() -> None:
         if at_once:
-            await host.start()
+            await _started(host)
         click.echo(f"Serving {', '.join(entry.name for entry in catalog.entries()[:5]) or 'no model yet'} at {url(listening)}")
 
     await run_program(Program(app, grace_s=settings.grace), listening, start, host.close)
+
+
+async def _started(host: ModelHost) -> None:
+    """Here a model that cannot be loaded ends the program, with the exit code of the reason."""
+    from tensorsharp_app_server.errors import RefusedError
+
+    try:
+        await host.start()
+    except RefusedError as error:
+        raise error.__cause__ or error from None
 
 
 def server_settings(settings: Settings) -> ServerSettings:

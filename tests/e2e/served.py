@@ -1,0 +1,51 @@
+"""The command `tensorsharp serve` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+READY = "Serving "
+
+
+class Command:
+    """A running server. url: where it answers."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        line = process.stdout.readline() if process.stdout else ""
+        if not line.startswith(READY):
+            process.kill()
+            raise AssertionError(line + (process.communicate()[1] or ""))
+        self.url = line.split(" at ")[1].strip()
+
+    def end(self, number: int = signal.SIGTERM, *, within: float = 30) -> int:
+        """Ask it to end; its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(within)
+
+
+@contextmanager
+def serving(*arguments: str | Path, environment: Sequence[tuple[str, str]] = ()) -> Iterator[Command]:
+    """`tensorsharp serve` with these arguments on a free port, once it is ready; killed at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tensorsharp", "serve", *map(str, arguments), "--port", "0"],
+        env={**os.environ, **dict(environment)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    drain = threading.Timer(120, process.kill)
+    drain.start()
+    try:
+        yield Command(process)
+    finally:
+        drain.cancel()
+        process.kill()
+        process.communicate()
