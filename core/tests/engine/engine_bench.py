@@ -19,7 +19,7 @@ from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence as EngineSequence
 from tensorsharp.engine.sequence import reply_ends
-from tensorsharp.protocols.backend import StateSizes, StepResult
+from tensorsharp.protocols.backend import StateSizes, StateStore, StepResult
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.state import HostStateStore
 from tensorsharp.testing.fakes import FakeModel, FakeRunner, fake_engine_parts, mixed
@@ -85,7 +85,7 @@ def sizes(blocks: int = 64, window_blocks: int = 64, sequences: int = 8) -> Stat
 
 
 class Bench:
-    """An engine core over the fake model, stepped by hand."""
+    """An engine core over the fake model, stepped by hand. parts: another model's runner and store instead."""
 
     def __init__(
         self,
@@ -100,9 +100,10 @@ class Bench:
         saved: int = 0,
         cache: CacheConfig = NO_CACHE,
         identity: str = "",
+        parts: tuple[Runner, StateStore] | None = None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.runner, self.store = runner_and_store(state or sizes(), model)
+        self.runner, self.store = parts or runner_and_store(state or sizes(), model)
         self.chunk = min(chunk, step)
         self.masks = Masks(model.vocab_size)
         savepoints = Savepoints(self.store, saved) if saved else None
