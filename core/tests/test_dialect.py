@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from core.tests.llmfakes import TEMPLATE, write_file
 from core.tests.text.replies import TOOLS, Read, read_every_way
 
 from tensorsharp.dialect import Dialect
 from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
+from tensorsharp.llm import LLM
 from tensorsharp.protocols.chat import ChatStyle
 from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.text.template import ChatTemplate
+from tensorsharp.text.tokenizer import load_tokenizer
 from tensorsharp.text.toolcalls import Tools
+from tensorsharp.weights.gguf import open_gguf
 
 PLAIN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 NATIVE = (
@@ -154,3 +161,25 @@ def test_a_template_that_writes_one_call_gets_one_at_a_time() -> None:
     results = [{**RESULT, "tool_call_id": id} for id in "xy"]
     text = found.prompt([USER, {**CALLED, "tool_calls": calls}, *results], TOOLS).text
     assert text.endswith("[assistant]now{}[tool]noon[assistant]weather{}[tool]noon[assistant]")
+
+
+def test_a_familys_template_holds_where_the_file_has_none_and_its_vocabulary_fits(tmp_path: Path) -> None:
+    fitting = ChatStyle("plain", template=PLAIN, tokens=("<|im_start|>", "<|im_end|>"))
+    foreign = ChatStyle("plain", template=PLAIN, tokens=("<|im_start|>", "[INST]"))
+    own, bare = write_file(tmp_path / "own.gguf"), write_file(tmp_path / "bare.gguf", template=None)
+    found = {}
+    for name, path in (("own", own), ("bare", bare)):
+        with open_gguf(str(path)) as file:
+            tokenizer = load_tokenizer(file)
+            for style in (fitting, foreign, None):
+                model, unused = cast("Any", SimpleNamespace(chat=style) if style else object()), cast("Any", None)
+                llm = LLM(file, model, unused, unused, tokenizer, ExitStack())
+                found[name, style] = llm.template.source if llm.has_template else None
+    assert found == {
+        ("own", fitting): TEMPLATE,
+        ("own", foreign): TEMPLATE,
+        ("own", None): TEMPLATE,
+        ("bare", fitting): PLAIN,
+        ("bare", foreign): None,
+        ("bare", None): None,
+    }

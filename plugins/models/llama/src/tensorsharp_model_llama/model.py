@@ -31,6 +31,7 @@ from tensorsharp.ops import OUTPUT, Ops
 from tensorsharp.protocols.batch import F32, I32
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import Format, Layout
+from tensorsharp_model_llama.conversations import STYLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Llama:
         self.architecture = architecture
         self.config = config
         self.variant = VARIANTS[architecture]
+        self.chat = STYLES[architecture]
         self.vocab_size = vocab_size
         self.context_length = config.context
         self.layers = config.layers
