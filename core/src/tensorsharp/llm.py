@@ -136,7 +136,7 @@ def load(
         if hooks is not None:
             hooks.call("on_model_loaded", path=file.path, architecture=file.architecture, backend=runs_on.name)
             stack.callback(hooks.call, "on_model_unloaded", path=file.path)
-        capabilities = plugins.spec("model", file.architecture).capabilities
+        capabilities = frozenset() if plugin.spec is None else plugin.spec.capabilities
         seconds = time.perf_counter() - began
         return LLM(file, model, runs_on, engine, ready, stack.pop_all(), load_s=seconds, capabilities=capabilities)
 
