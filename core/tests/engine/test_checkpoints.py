@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from cache_rig import EVERY, PLENTY, asked, cached, ids_of, lossy, said
 from engine_bench import BLOCK, FULL, Bench, alone, found, prompt, request
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tensorsharp.codecs.zstd import ZstdCodec
+from tensorsharp.engine.checkpoints import parse
 from tensorsharp.engine.config import CacheConfig
 from tensorsharp.protocols.checkpoint import CheckpointOptions
 from tensorsharp.storage.checkpoints import FileCheckpointStore
+from tensorsharp.storage.entry import Entry, Head, pack
 from tensorsharp.testing.coarse import CoarseCodec
 from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import GenerationRequest
@@ -133,3 +137,25 @@ def test_a_boundary_in_the_first_block_is_worth_no_checkpoint(tmp_path: Path) ->
     bench.give(shared(system=BLOCK - 1))
     bench.give(asked())
     assert stats(bench) == (0, 0)
+
+
+@given(st.lists(st.builds(Entry, st.builds(Head, st.text("ab-"), st.binary(), st.binary()), st.binary()), max_size=4), st.data())
+def test_a_payload_is_the_entries_or_nothing(entries: list[Entry], data: st.DataObject) -> None:
+    payload = payload_of(entries)
+    assert parse(payload) == entries
+    if payload:
+        flipped = bytearray(payload)
+        flipped[data.draw(st.integers(0, len(payload) - 1))] ^= data.draw(st.integers(1, 255))
+        with pytest.raises(ValueError):
+            parse(bytes(flipped))
+        torn = payload[: data.draw(st.integers(0, len(payload) - 1))]
+        whole = [payload_of(entries[:n]) for n in range(len(entries))]
+        if torn in whole:
+            assert parse(torn) == entries[: whole.index(torn)]
+        else:
+            with pytest.raises(ValueError):
+                parse(torn)
+
+
+def payload_of(entries: list[Entry]) -> bytes:
+    return b"".join(len(data).to_bytes(8, "little") + data for data in map(pack, entries))

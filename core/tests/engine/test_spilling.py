@@ -239,6 +239,16 @@ def test_a_lossy_codec_does_not_depend_on_others(model: FakeModel) -> None:
     assert [said(s) for s in sinks] == [lossy(model, one) for one in each]
 
 
+@EVERY
+def test_a_lossy_codec_and_prompts_that_part_inside_a_block(model: FakeModel) -> None:
+    """The rows of a block see each other as they were, so the beginning of a full block is of no use to others."""
+    bench = Bench(model=model, saved=PLENTY, cache=LOSSY)
+    bench.give(asked(100, tokens=40))
+    for shared in (40, 70, 90):
+        parted = request(prompt(shared) + prompt(30, 9), max_tokens=40, temperature=1.0, logprobs=0)
+        assert said(bench.give(parted)) == lossy(model, parted)
+
+
 def test_numbers_that_a_codec_cannot_encode_end_their_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = CoarseCodec.encode
 

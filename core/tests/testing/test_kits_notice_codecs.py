@@ -83,6 +83,22 @@ class Optimistic(CoarseCodec):
     error_bound = 0.01
 
 
+class SaysItIsLossless(CoarseCodec):
+    """So it is applied only to blocks that are spilled."""
+
+    lossless = True
+
+
+class EncodesDifferently(CoarseCodec):
+    """Each time a bit more."""
+
+    times = 0
+
+    def encode(self, data: bytes, layout: BlockLayout) -> bytes:
+        self.times += 1
+        return super().encode(block_of([x / np.float32(self.times) for x in rows_of(data, layout)], layout), layout)
+
+
 class MakesNumbers(CoarseCodec):
     def encode(self, data: bytes, layout: BlockLayout) -> bytes:
         return super().encode(block_of([np.nan_to_num(x, posinf=1.0) for x in rows_of(data, layout)], layout), layout)
@@ -98,6 +114,7 @@ CHECKS: dict[str, Check] = {
     "damaged": lambda kit: kit.test_damaged_codes_are_refused(kit.make()),
     "layout": lambda kit: kit.test_codes_of_another_layout_are_refused(kit.make()),
     "other size": lambda kit: kit.test_blocks_of_another_size_are_refused(kit.make(), F16),
+    "spilled": lambda kit: kit.test_replies_do_not_depend_on_what_was_spilled(kit.make()),
     "no number": lambda kit: kit.test_what_is_no_number_stays_none(kit.make(), np.inf),
 }
 FAULTS: list[tuple[type[RawKit], type[Any], str]] = [
@@ -109,6 +126,8 @@ FAULTS: list[tuple[type[RawKit], type[Any], str]] = [
     (RawKit, IgnoresTheLayout, "other size"),
     (RawKit, ForgetsItsOverhead, "size"),
     (RawKit, Differences, "alone"),
+    (RawKit, SaysItIsLossless, "spilled"),
+    (CoarseKit, EncodesDifferently, "spilled"),
     (CoarseKit, RawCodec, "name"),
     (CoarseKit, Optimistic, "bound"),
     (CoarseKit, MakesNumbers, "no number"),

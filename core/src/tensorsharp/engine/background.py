@@ -18,7 +18,8 @@ Job = Callable[[], object]
 class Background:
     """Jobs that hold memory, at most `limit` bytes of it. One that is larger is taken while nothing else is queued.
 
-    dropped: jobs that were not taken. A job that raises is logged, and the next one is done. Thread-safe.
+    The thread starts with the first one. dropped: jobs that were not taken. A job that raises is logged, and the next one is
+    done. Thread-safe.
     """
 
     def __init__(self, limit: int = QUEUED_BYTES) -> None:
@@ -28,8 +29,7 @@ class Background:
         self._jobs: deque[tuple[int, Job]] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="tensorsharp-background", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def submit(self, nbytes: int, job: Job, *, wait: bool = False) -> bool:
         """Queue a job that holds `nbytes`. False, at once, if the queue has no room for it; with `wait`, when it has."""
@@ -39,6 +39,9 @@ class Background:
             if self._closed or not self._has_room(nbytes):
                 self.dropped += 1
                 return False
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="tensorsharp-background", daemon=True)
+                self._thread.start()
             self._jobs.append((nbytes, job))
             self.queued += nbytes
             self._changed.notify_all()
@@ -54,7 +57,8 @@ class Background:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def check(self) -> None:
         """RuntimeError if the books do not balance."""

@@ -6,6 +6,7 @@ model, arithmetic and KV format. Recurrent state never goes through a codec.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -16,6 +17,8 @@ from tensorsharp.protocols.backend import StateSizes
 from tensorsharp.protocols.codec import IKvBlockCodec, block_layout
 from tensorsharp.protocols.layout import Layout, block_groups
 from tensorsharp.storage.entry import Entry, Head
+
+logger = logging.getLogger(__name__)
 
 _EXACT = "raw"
 """What stands for the codec in the keys of recurrent state."""
@@ -81,9 +84,13 @@ class Backing:
         return self._has(_key(link, "state", _EXACT))
 
     def keep(self, group: int | None, block: int, link: Link, *, wait: bool = False) -> None:
-        """Keep what a block holds, if it is full. wait: until there is room to write it."""
-        if len(link.tokens) == self._full and not self.tiers.touch(_key(link, _part(group), self.codec.name)):
+        """Keep what a block holds, if it is full. wait: until there is room to write it. Nothing is raised: it is lost then."""
+        if len(link.tokens) != self._full or self.tiers.touch(_key(link, _part(group), self.codec.name)):
+            return
+        try:
             self.tiers.put(self.entry(group, block, link), wait=wait)
+        except Exception:  # whatever a codec raises must not end those who need the block
+            logger.exception("A block could not be kept.")
 
     def keep_state(self, link: Link, data: bytes, *, wait: bool = False) -> None:
         """Keep recurrent state."""
@@ -98,8 +105,8 @@ class Backing:
             if codes is not None:
                 self._ready[group, link] = codes, self.codec.decode(codes, self._layouts[group])
                 return True
-        except ValueError:
-            pass
+        except Exception as error:  # whatever a codec raises, the block can be computed
+            logger.warning("A block that was kept cannot be decoded: %s", error)
         self._drop(head.key)
         return False
 

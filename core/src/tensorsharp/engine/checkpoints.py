@@ -6,6 +6,7 @@ state. Each stands after its size (u64, little-endian).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -14,6 +15,8 @@ from tensorsharp.engine.background import Background
 from tensorsharp.protocols.batch import I32
 from tensorsharp.protocols.checkpoint import IPrefixCheckpointStore
 from tensorsharp.storage.entry import Entry, pack, unpack
+
+logger = logging.getLogger(__name__)
 
 _SIZE = 8
 
@@ -29,7 +32,7 @@ class CheckpointStats:
 
 
 class Checkpoints:
-    """Saves in the background, restores at once. Belongs to one thread, which the store is never waited for by."""
+    """Saves in the background, restores at once; raises nothing. Belongs to one thread."""
 
     def __init__(self, store: IPrefixCheckpointStore) -> None:
         self._store = store
@@ -42,13 +45,14 @@ class Checkpoints:
 
     def restore(self, key: str, tokens: I32, longer: int) -> list[Entry]:
         """The entries of the longest checkpoint of which `tokens` are a continuation, if it has more than `longer` tokens."""
-        found = self._store.open(key, tokens)
-        if found is None or found.length <= longer:
-            return []
-        payload = found.read()
         try:
+            found = self._store.open(key, tokens)
+            if found is None or found.length <= longer:
+                return []
+            payload = found.read()
             entries = [] if payload is None else parse(payload)
-        except ValueError:
+        except Exception as error:  # whatever a store raises or gives, the prefix can be computed
+            logger.warning("A checkpoint cannot be read: %s", error)
             entries = []
         if entries:
             self._restored += 1
@@ -79,6 +83,8 @@ def parse(payload: bytes) -> list[Entry]:
     entries, start = [], 0
     while start < len(payload):
         stop = start + _SIZE + int.from_bytes(payload[start : start + _SIZE], "little")
+        if stop > len(payload):
+            raise ValueError("the payload ends inside an entry")
         entries.append(unpack(payload[start + _SIZE : stop]))
         start = stop
     return entries

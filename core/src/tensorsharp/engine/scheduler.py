@@ -7,6 +7,7 @@ passed by those behind it, as long as they leave it its seat and its blocks.
 
 from __future__ import annotations
 
+import logging
 from bisect import insort
 from dataclasses import replace
 from operator import attrgetter
@@ -18,6 +19,8 @@ from tensorsharp.engine.prefix import Chain, Link, Prefixes
 from tensorsharp.engine.seats import Fork, Seat, Seats
 from tensorsharp.engine.sequence import Sequence
 from tensorsharp.engine.sharing import STEP_COST, Shared, worth_waiting
+
+logger = logging.getLogger(__name__)
 
 _RANK = attrgetter("rank")
 
@@ -150,8 +153,13 @@ class Scheduler:
             savepoints.drop(replaced)
 
     def _checkpoint(self, sequence: Sequence, seat: Seat, chain: Chain) -> None:
-        if self.checkpoints is not None:
+        if self.checkpoints is None:
+            return
+        try:
             entries = self.seats.entries(seat, chain.links[: sequence.computed // self.seats.block_tokens])
+        except Exception:  # whatever a codec raises must not end the request
+            logger.exception("A checkpoint could not be made.")
+        else:
             self.checkpoints.save(self._checkpoint_key(chain), sequence.ids[: sequence.computed], entries)
 
     def _checkpoint_key(self, chain: Chain) -> str:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from tensorsharp.codecs.numbers import block_of, rows_of
+from tensorsharp.engine.config import CacheConfig
 from tensorsharp.protocols.codec import BlockLayout, IKvBlockCodec, StoreRows
 from tensorsharp.protocols.layout import Format
 from tensorsharp.testing.plugincheck import PluginChecks
+from tensorsharp.testing.spilling import PROMPTS, replies
 
 FORMATS: tuple[Format, ...] = ("f16", "bf16", "f32")
 LAYOUTS: dict[str, BlockLayout] = {
@@ -136,6 +138,14 @@ class CodecConformance(PluginChecks):
             assert not codec.lossless, "a codec without loss takes every block"
             return
         assert not np.isfinite(rows_of(codec.decode(codes, SMALL), SMALL)[1][7, 1])
+
+    def test_replies_do_not_depend_on_what_was_spilled(self, codec: IKvBlockCodec) -> None:
+        never = [replies(CacheConfig(codec), [ids], blocks=8, chunk=64)[0][0] for ids in PROMPTS]
+        spilled = replies(CacheConfig(codec, ram=1 << 24), [*PROMPTS, *PROMPTS], blocks=4, chunk=17)
+        assert [cached for _, cached in spilled] == [0] * len(PROMPTS) + [64] * len(PROMPTS)
+        assert [said for said, _ in spilled] == never + never
+        if codec.lossless:
+            assert never == [replies(CacheConfig(), [ids], blocks=8, chunk=64)[0][0] for ids in PROMPTS]
 
 
 def _accepts(codec: IKvBlockCodec, codes: bytes, layout: BlockLayout) -> bool:
