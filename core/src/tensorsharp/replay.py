@@ -73,7 +73,7 @@ def replay_log(
     """Compute every step of a log again, in order, and compare; each is given as soon as it is done.
 
     model, backend: None takes those of the log. Another backend, or another build of it, may be tried: then differences are
-    what one wants to see. ModelError if the file holds another model, ConfigError if the log needs state from outside.
+    what one wants to see. ModelError if the file holds another model, ConfigError if the log is not whole.
     """
     from tensorsharp.registry import Registry
 

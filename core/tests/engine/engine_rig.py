@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from engine_bench import MODEL, Runner, runner_and_store, sizes
+from engine_bench import MODEL, NO_CACHE, Runner, runner_and_store, sizes
 
 from tensorsharp.engine.composition import Composition
-from tensorsharp.engine.config import SAVED_BYTES, EngineConfig, SchedulerConfig
+from tensorsharp.engine.config import SAVED_BYTES, CacheConfig, EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
 from tensorsharp.engine.observer import Observer
 from tensorsharp.protocols.batch import Batch
@@ -47,8 +47,10 @@ class Rig:
         observers: Sequence[Observer] = (),
         saved: int = SAVED_BYTES,
         composition: Composition | None = None,
+        cache: CacheConfig = NO_CACHE,
         **counts: int,
     ) -> None:
         self.runner, self.store = runner_and_store(sizes(**counts), model)
         scheduler = SchedulerConfig(self.store.sizes.sequences, queue, step, chunk, saved_bytes=saved)
-        self.engine = Engine(model, self.runner, self.store, EngineConfig(context, scheduler), observers, composition)  # type: ignore[arg-type]
+        config = EngineConfig(context, scheduler, cache=cache)
+        self.engine = Engine(model, self.runner, self.store, config, observers, composition)  # type: ignore[arg-type]

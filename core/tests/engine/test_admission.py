@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -80,3 +81,23 @@ def test_draining_finishes_what_is_there_and_takes_nothing_new() -> None:
         gate.open()
         assert engine.drain(20)
         assert [h.result(1).reason for h in handles] == ["length"] * 3
+
+
+def test_what_does_not_end_in_time_is_ended_when_the_engine_closes() -> None:
+    rig = Rig(sequences=1)
+    gate = Gate(rig.runner)
+
+    def open_once_closed() -> None:
+        while not rig.engine._closed:
+            time.sleep(0.001)
+        gate.open()
+
+    with rig.engine as engine:
+        handles = [engine.submit(request(prompt(10, i), max_tokens=4)) for i in range(3)]
+        gate.open(5)
+        handles[0].result(20)
+        assert not engine.drain(0.01)
+        threading.Thread(target=open_once_closed).start()
+    assert [h.result(1).reason for h in handles] == ["length", "cancelled", "cancelled"]
+    assert [h.result().usage.completion for h in handles] == [4, 2, 0], "the step under way is the last one"
+    assert engine.stats().blocks == {None: (0, 64), 40: (0, 64)}

@@ -11,7 +11,8 @@ import pytest
 from engine_bench import FULL, MODEL, SLIDING, prompt, request, runner_and_store, sizes
 from engine_rig import Gate, Rig
 
-from tensorsharp.engine.composition import Composition, batch_data, batch_from
+from tensorsharp.engine.composition import Composition, RecordedStore, batch_data, batch_from
+from tensorsharp.engine.config import CacheConfig
 from tensorsharp.engine.replay import Replayed, replay
 from tensorsharp.errors import ConfigError
 from tensorsharp.protocols.batch import F32, Batch
@@ -124,10 +125,44 @@ def test_tokens_under_a_mask_are_taken_as_they_were(tmp_path: Path) -> None:
     assert not any(d.differences for d in played(records, FULL))
 
 
-def test_state_from_outside_the_log_is_asked_for(tmp_path: Path) -> None:
+def test_a_log_with_lines_missing_is_not_replayed(tmp_path: Path) -> None:
     records = record(tmp_path / "log", MODEL)
-    with pytest.raises(ConfigError, match="needs state from before it began"):
+    with pytest.raises(ConfigError, match="The log is not whole: state comes back that was never read before"):
         played([r for r in records if "snapshot" not in r], MODEL)
+
+
+def test_state_from_outside_is_in_the_log_and_what_was_read_before_is_not(tmp_path: Path) -> None:
+    composition = Composition(tmp_path / "log", {})
+    _, store = runner_and_store(sizes(**COUNTS), MODEL)
+    recorded = RecordedStore(store, composition)
+    rng = np.random.default_rng(3)
+    block, slot = rng.bytes(store.block_bytes(None)), rng.bytes(store.slot_bytes())
+    recorded.write(None, 2, block)
+    recorded.restore(1, 1, slot)
+    recorded.copy(None, 2, 3)
+    assert recorded.read(None, 3) == block
+    recorded.write(None, 4, block)
+    composition.close()
+    log = read_log(tmp_path / "log").records
+    assert [("data" in r) for r in log] == [True, True, False, False, False]
+    runner, fresh = runner_and_store(sizes(**COUNTS), MODEL)
+    assert list(replay(log, runner, fresh)) == []
+    assert all(fresh.read(None, number) == block for number in (2, 3, 4))
+    assert fresh.snapshot(1, 1) == slot
+
+
+def test_a_log_of_a_second_process_that_begins_after_checkpoints_is_replayed(tmp_path: Path) -> None:
+    """Files hold what the first one computed; the second one's log alone is enough for its steps."""
+    cache = CacheConfig(ssd=tmp_path / "kv")
+    for number in range(2):
+        composition = Composition(tmp_path / f"log{number}", {})
+        with Rig(model=MODEL, composition=composition, cache=cache, **COUNTS).engine as engine:
+            usage = engine.submit(asked(75, 5, 5)).result(30).usage
+        composition.close()
+    assert usage.cached > 0, "what the files hold was used"
+    records = [dict(r) for r in read_log(tmp_path / "log1").records]
+    assert any("data" in r for r in records)
+    assert [d for d in played(records, MODEL) if d.differences] == []
 
 
 def test_a_failed_step_is_in_the_log_and_harms_no_other(tmp_path: Path) -> None:

@@ -201,3 +201,21 @@ def test_a_request_ends_when_its_time_is_over_running_or_waiting() -> None:
     assert runs.finished is not None
     assert (runs.finished.reason, tuple(runs.tokens)) == ("timeout", reply(10, 0, 20)[:2])
     assert tuple(patient.tokens) == reply(10, 2, 20)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 5])
+def test_a_deadline_ends_a_prompt_between_two_of_its_chunks_and_harms_no_other(chunks: int) -> None:
+    clock = FakeClock()
+    bench = Bench(sizes(sequences=2), context=CONTEXT, chunk=8, now=clock)
+    late, other = bench.add(replace(asked(60, 1, 5), timeout_s=1.0)), bench.add(asked(60, 2, 5))
+    for sequence in bench.core.scheduler.waiting:
+        sequence.clock.submitted = clock()
+    for _ in range(chunks):
+        bench.step()
+    clock.advance(1.0)
+    bench.drain()
+    assert late.finished is not None
+    assert (late.finished.reason, late.events) == ("timeout", [])
+    assert sum(8 in rows for rows in bench.rows[:chunks]) == chunks
+    assert [rows for rows in bench.rows[chunks:] if len(rows) > 1] == [], "no chunk of it was computed any more"
+    assert tuple(other.tokens) == reply(60, 2, 5)

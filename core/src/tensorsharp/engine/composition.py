@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import b64encode
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import asdict, fields
@@ -90,11 +91,15 @@ class Composition:
 
 
 class RecordedStore:
-    """A state store that writes down what is moved in it besides steps. Contents are named by their digest."""
+    """A state store that writes down what is moved in it besides steps. Contents are named by their digest.
+
+    What was not read from it before, because another process saved it or a codec made it, is written down whole, in base 64.
+    """
 
     def __init__(self, store: StateStore, composition: Composition) -> None:
         self._store = store
         self._composition = composition
+        self._read: set[str] = set()
 
     @property
     def layout(self) -> Layout:
@@ -116,21 +121,31 @@ class RecordedStore:
 
     def read(self, group: int | None, block: int) -> bytes:
         data = self._store.read(group, block)
-        self._composition.write("read", [group, block], digest=digest(data))
+        self._out("read", [group, block], data)
         return data
 
     def write(self, group: int | None, block: int, data: bytes) -> None:
         self._store.write(group, block, data)
-        self._composition.write("write", [group, block], digest=digest(data))
+        self._in("write", [group, block], data)
 
     def snapshot(self, tail: int, slot: int) -> bytes:
         data = self._store.snapshot(tail, slot)
-        self._composition.write("snapshot", [tail, slot], digest=digest(data))
+        self._out("snapshot", [tail, slot], data)
         return data
 
     def restore(self, tail: int, slot: int, data: bytes) -> None:
         self._store.restore(tail, slot, data)
-        self._composition.write("restore", [tail, slot], digest=digest(data))
+        self._in("restore", [tail, slot], data)
+
+    def _out(self, kind: str, where: list[int | None], data: bytes) -> None:
+        name = digest(data)
+        self._read.add(name)
+        self._composition.write(kind, where, digest=name)
+
+    def _in(self, kind: str, where: list[int | None], data: bytes) -> None:
+        name = digest(data)
+        whole = {} if name in self._read else {"data": b64encode(data).decode()}
+        self._composition.write(kind, where, digest=name, **whole)
 
     def free(self) -> None:
         self._store.free()
