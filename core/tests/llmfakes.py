@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tensorsharp.errors import BackendError
 from tensorsharp.protocols.backend import BackendOptions, Bitwise, StateSizes
@@ -98,6 +100,18 @@ class Backend:
 
     def close(self) -> None:
         opened.remove("backend")
+
+
+def installed(site: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A model and a backend as installed plugins; afterwards everything that was opened must be closed."""
+    here = ModuleType("llm_fakes")
+    here.__dict__.update(Model=Model, Backend=Backend)
+    monkeypatch.setitem(sys.modules, "llm_fakes", here)
+    for kind, name, target in (("model", "fakeling", "Model"), ("backend", "fake", "Backend")):
+        site.plugin(kind, name, f"llm_fakes_{kind}", f"target='llm_fakes:{target}', api=(1, 0), summary='For tests.'")
+    opened.clear()
+    yield
+    assert opened == []
 
 
 def write_file(

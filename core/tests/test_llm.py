@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core.tests.llmfakes import MODEL, Backend, Model, opened, write_file
+from core.tests.llmfakes import MODEL, installed, write_file
 
 from tensorsharp.errors import (
     BackendError,
@@ -31,15 +31,7 @@ from tensorsharp.types import Constraint, GenerationRequest, SamplingParams
 
 @pytest.fixture(autouse=True)
 def plugins(site: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A model and a backend as installed plugins; afterwards everything that was opened must be closed."""
-    here = types.ModuleType("llm_fakes")
-    here.__dict__.update(Model=Model, Backend=Backend)
-    monkeypatch.setitem(sys.modules, "llm_fakes", here)
-    for kind, name, target in (("model", "fakeling", "Model"), ("backend", "fake", "Backend")):
-        site.plugin(kind, name, f"llm_fakes_{kind}", f"target='llm_fakes:{target}', api=(1, 0), summary='For tests.'")
-    opened.clear()
-    yield
-    assert opened == []
+    yield from installed(site, monkeypatch)
 
 
 @pytest.fixture

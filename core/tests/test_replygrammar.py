@@ -6,8 +6,6 @@ The model draws at random, so that what holds is held by the constraint alone.
 from __future__ import annotations
 
 import json
-import sys
-import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from core.tests.llmfakes import Backend, Model, opened, write_file
+from core.tests.llmfakes import installed, write_file
 
 from tensorsharp.chat import ChatOptions, ChatReply, NamedTool
 from tensorsharp.errors import RequestError
@@ -44,14 +42,7 @@ TOOLS = [
 
 @pytest.fixture(autouse=True)
 def plugins(site: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    here = types.ModuleType("llm_fakes")
-    here.__dict__.update(Model=Model, Backend=Backend)
-    monkeypatch.setitem(sys.modules, "llm_fakes", here)
-    for kind, name, target in (("model", "fakeling", "Model"), ("backend", "fake", "Backend")):
-        site.plugin(kind, name, f"llm_fakes_{kind}", f"target='llm_fakes:{target}', api=(1, 0), summary='For tests.'")
-    opened.clear()
-    yield
-    assert opened == []
+    yield from installed(site, monkeypatch)
 
 
 @contextmanager

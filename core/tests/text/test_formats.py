@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorsharp.text.channels import Reasoning, ReplyFormat, ReplyParser, tagged_reply
+from tensorsharp.text.reading import MAX_FAILURES
 from tensorsharp.text.styles import FORMATS
 from tensorsharp.text.toolcalls import Tools
 
@@ -27,6 +28,7 @@ def format_of(name: str, reasoning: Reasoning | None = THINK) -> ReplyFormat:
 
 BERN = ("weather", {"city": "Bern"})
 NOW = ("now", {})
+CALL = '<tool_call>{"name": "now"}</tool_call>'
 D = "｜DSML｜"
 INVOKE = f'<{D}invoke name="weather">\n<{D}parameter name="city" string="true">Bern</{D}parameter>\n</{D}invoke>'
 SPACED = INVOKE.replace(D, f"{D} ")
@@ -192,6 +194,18 @@ def test_a_reply_as_a_template_writes_it(golden: dict[str, Any]) -> None:
     found = read_every_way(format_of(golden["format"], reasoning), golden["reply"], opened=golden["opened"])
     calls = tuple((name, arguments) for name, arguments in golden["calls"])
     assert found == Read(golden["content"], golden["reasoning"], calls)
+
+
+@pytest.mark.parametrize("name", ["tagged_json", "channels"])
+def test_markup_that_never_ends_costs_no_more_than_its_length_allows(name: str) -> None:
+    """Each piece begins a call that goes on until the end: trying all of them took time in the square of the length."""
+    piece = {"tagged_json": '<tool_call>{"a":"', "channels": "<|start|>assistant to=functions.now<|message|>["}[name]
+    text = piece * (3 * MAX_FAILURES)
+    found = read(format_of(name), [text])
+    assert read(format_of(name), text) == found
+    assert found.content.replace("\n\n", "") == text.replace("<|start|>", "")
+    assert read(format_of("tagged_json"), ["<tool_call>x" * (MAX_FAILURES - 1) + CALL]).calls == (NOW,)
+    assert read(format_of("tagged_json"), ["<tool_call>x" * MAX_FAILURES + CALL]).calls == ()
 
 
 PIECES = sorted({marker for name in FORMATS for marker in format_of(name).markers})

@@ -15,6 +15,8 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 """A reader in progress; its return value is what it read."""
 
+MAX_FAILURES: Final = 64
+"""How often markup of one text may turn out to be text."""
 _COMPACT: Final = 1 << 12
 _STRUCTURE: Final = re.compile(r'[{}\[\]"]')
 _IN_STRING: Final = re.compile(r'["\\]')
@@ -51,6 +53,7 @@ class Source:
         self._text = ""
         self._dropped = 0
         self._kept: int | None = None
+        self._failures = 0
         self.place = 0
         self.closed = False
 
@@ -69,12 +72,19 @@ class Source:
         return self._text[start - self._dropped : end - self._dropped]
 
     def attempt(self, steps: Steps[T]) -> Steps[T | None]:
-        """Run a reader. If it finds its text unreadable, return to where it began and give None."""
+        """Run a reader. If it finds its text unreadable, return to where it began and give None.
+
+        After too many that did, none is run any more: each may have read the whole rest of the text.
+        """
+        if self._failures == MAX_FAILURES:
+            steps.close()
+            return None
         begin = self._kept = self.place
         try:
             result = yield from steps
         except UnreadableError:
             self.place = begin
+            self._failures += 1
             return None
         finally:
             self._kept = None
