@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from io import BytesIO
+from typing import BinaryIO
 
 import pytest
-from engine_bench import FULL, MODEL, SLIDING, Bench, Collector, alone, prompt, request, sizes
+from engine_bench import FULL, MODEL, NO_CACHE, SLIDING, Bench, Collector, prompt, request, sizes
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tensorsharp.protocols.batch import F32, Batch
+from tensorsharp.engine.config import CacheConfig
+from tensorsharp.protocols.batch import F32, I32, Batch
+from tensorsharp.protocols.checkpoint import Checkpoint
+from tensorsharp.testing.coarse import CoarseCodec
 from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import GenerationRequest
 
@@ -21,14 +28,37 @@ SAVED_BYTES = 32
 
 
 @lru_cache(None)
-def reply(length: int, salt: int, tokens: int, model: FakeModel) -> tuple[int, ...]:
-    return tuple(alone(asked(length, salt, tokens), CONTEXT, model).tokens)
+def reply(length: int, salt: int, tokens: int, model: FakeModel, lossy: bool) -> tuple[int, ...]:
+    one = asked(length, salt, tokens)
+    cache = CacheConfig(CoarseCodec()) if lossy else NO_CACHE
+    return tuple(Bench(context=CONTEXT, model=model, cache=cache).give(one).tokens)
+
+
+class Kept:
+    """Checkpoints in a dictionary; implements :class:`tensorsharp.protocols.checkpoint.IPrefixCheckpointStore`."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, bytes], bytes] = {}
+
+    def open(self, key: str, tokens: I32) -> Checkpoint | None:
+        for length in range(len(tokens) - 1, 0, -1):
+            payload = self._kept.get((key, tokens[:length].tobytes()))
+            if payload is not None:
+                return Checkpoint(length, partial(bytes, payload))
+        return None
+
+    def save(self, key: str, tokens: I32, write: Callable[[BinaryIO], object]) -> bool:
+        file = BytesIO()
+        write(file)
+        self._kept[key, tokens.tobytes()] = file.getvalue()
+        return True
 
 
 def asked(length: int, salt: int, tokens: int, priority: int = 0) -> GenerationRequest:
     """Prompts of the same salt are beginnings of each other; those of an odd one part from the ones before inside a block."""
     ids = [*prompt(min(length, PARTING), salt - salt % 2), *prompt(length - PARTING, salt)]
-    return request(ids, max_tokens=tokens, temperature=1.0, seed=salt, priority=priority)
+    one = request(ids, max_tokens=tokens, temperature=1.0, seed=salt, priority=priority)
+    return replace(one, boundaries=(min(length, PARTING),))
 
 
 class Traffic(RuleBasedStateMachine):
@@ -48,6 +78,9 @@ class Traffic(RuleBasedStateMachine):
         busy=st.integers(1, 48),
         priorities=st.booleans(),
         saved=st.sampled_from([0, SAVED_BYTES, 3 * SAVED_BYTES, 100 * SAVED_BYTES]),
+        ram=st.sampled_from([0, 0, 700, 1 << 20]),
+        codec=st.sampled_from([None, None, CoarseCodec()]),
+        checkpoints=st.booleans(),
     )
     def start(
         self,
@@ -60,15 +93,20 @@ class Traffic(RuleBasedStateMachine):
         busy: int,
         priorities: bool,
         saved: int,
+        ram: int,
+        codec: CoarseCodec | None,
+        checkpoints: bool,
     ) -> None:
         self.model = model
+        self.lossy = codec is not None
+        cache = CacheConfig(codec, ram, checkpoints=Kept() if checkpoints else None)
         self.priorities = priorities
         state = sizes(blocks, window, seats)
-        self.bench = Bench(state, context=CONTEXT, step=step, chunk=chunk, busy=busy, model=model, saved=saved)
+        self.bench = Bench(state, context=CONTEXT, step=step, chunk=chunk, busy=busy, model=model, saved=saved, cache=cache)
 
     def alone(self, key: tuple[int, int, int]) -> tuple[int, ...]:
         """The reply to a request of this shape, with a whole engine to itself."""
-        return reply(*key, self.model)
+        return reply(*key, self.model, self.lossy)
 
     @rule(
         keys=st.lists(
@@ -121,6 +159,7 @@ class Traffic(RuleBasedStateMachine):
     def the_books_balance(self) -> None:
         if hasattr(self, "bench"):
             self.bench.seats.check()
+            self.bench.lower.tiers.check()
             assert all(p.free + p.used + p.cached == p.total for p in self.bench.seats.pools.values())
             assert max((sum(rows) for rows in self.bench.rows), default=0) <= self.bench.core.scheduler.step_tokens
 
@@ -132,6 +171,7 @@ class Traffic(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "bench"):
             self.bench.drain()
+            self.bench.lower.close()
             for key, sink in self.sinks:
                 assert sink.finished is not None
                 if sink.finished.reason == "length":
