@@ -136,6 +136,22 @@ def test_a_folder_of_models_with_a_key_of_the_environment(model: Path) -> None:
             assert ai.completions.create(model="tiny", prompt="x", max_tokens=3).usage is not None
 
 
+def test_embeddings_are_those_of_the_library(tmp_path: Path) -> None:
+    file = write_tiny(tmp_path / "vectors.gguf", tiny("qwen3", tokenizer="bytes", pooling=3))
+    texts: Any = ["the rain", "in the town"]
+    with serving(file) as server, client(server.url) as ai:
+        asked: Any = {"model": "vectors", "input": texts}
+        found = ai.embeddings.create(**asked)  # the client asks for base64
+        plain = ai.embeddings.create(**asked, encoding_format="float")
+        one = ai.embeddings.create(model="vectors", input="the rain")
+    with tensorsharp.load(file) as llm:
+        expected = llm.embed(texts).tolist()
+    assert [one.embedding for one in plain.data] == expected
+    assert [one.embedding for one in found.data] == expected
+    assert one.data[0].embedding == expected[0]
+    assert found.usage.prompt_tokens == sum(len(llm.tokenize(text)) for text in texts)
+
+
 # SmolLM2 ------------------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +215,22 @@ def test_tools_are_shown_to_the_model_and_results_are_read(ai: openai.OpenAI, na
     ]
     answer = ai.chat.completions.create(model=name, messages=messages, tools=TOOLS, max_tokens=40, temperature=0)
     assert answer.choices[0].message.content
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_a_tool_can_be_required(ai: openai.OpenAI, name: str, choice: Any) -> None:
+    asked: Any = {"model": name, "messages": [{"role": "user", "content": "What is the weather in Bern?"}], "seed": 6}
+    asked |= {"tools": TOOLS, "tool_choice": choice, "max_tokens": 80, "parallel_tool_calls": False, "temperature": 0}
+    answer = ai.chat.completions.create(**asked).choices[0]
+    (call,) = answer.message.tool_calls or ()
+    assert (answer.finish_reason, call.function.name) == ("tool_calls", "get_weather")
+    assert isinstance(json.loads(call.function.arguments)["city"], str)
+    name_, arguments = "", ""
+    for chunk in ai.chat.completions.create(stream=True, **asked):
+        for part in (chunk.choices[0].delta.tool_calls or ()) if chunk.choices else ():
+            name_ += part.function.name or ""
+            arguments += part.function.arguments or ""
+    assert (name_, arguments) == (call.function.name, call.function.arguments)
 
 
 def test_errors_are_the_client_s_own(ai: openai.OpenAI, name: str) -> None:

@@ -112,8 +112,7 @@ class Engine:
 
     def logits(self, ids: list[int] | tuple[int, ...]) -> F32:
         """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]. Waits for its turn."""
-        check_prompt(len(ids), self.limit, reply=0)
-        check_ids(ids, self._vocab, "ids")
+        self._check_evaluated(ids, "ids")
         out = np.empty((len(ids), self._vocab), np.float32)
         _wait(self._evaluate(ids, AllLogits(out)))
         return out
@@ -125,8 +124,7 @@ class Engine:
         BackendError if the model publishes no rows to pool.
         """
         for number, ids in enumerate(texts):
-            check_prompt(len(ids), self.limit, reply=0)
-            check_ids(ids, self._vocab, f"text {number}")
+            self._check_evaluated(ids, f"text {number}")
         pooled = [Embedding(pooling, len(ids)) for ids in texts]
         handles = [self._evaluate(ids, embedding) for ids, embedding in zip(texts, pooled, strict=True)]
         try:
@@ -136,6 +134,18 @@ class Engine:
             for handle in handles:
                 handle.cancel()
         return np.array([embedding.vector() for embedding in pooled], np.float32).reshape(len(texts), self._width)
+
+    def evaluate(self, ids: SequenceOf[int], evaluation: Evaluation, param: str = "ids") -> RequestHandle:
+        """Compute token ids for what `evaluation` takes of them; it has everything once the handle ends with "length".
+
+        RequestError, which names `param`, if there are none, too many, or ids outside the vocabulary.
+        """
+        self._check_evaluated(ids, param)
+        return self._evaluate(ids, evaluation)
+
+    def _check_evaluated(self, ids: SequenceOf[int], param: str) -> None:
+        check_prompt(len(ids), self.limit, reply=0)
+        check_ids(ids, self._vocab, param)
 
     def _evaluate(self, ids: SequenceOf[int], evaluation: Evaluation) -> RequestHandle:
         rows = max(1, min(self._rows, _COLLECTED_ELEMENTS // self._vocab))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tensorsharp.engine.sampler import log_probabilities
 from tensorsharp.ops import OUTPUT
 from tensorsharp.protocols.batch import F32
+from tensorsharp.types import TokenEvent
 
 Pooling = Literal["mean", "first", "last"]
 """Which rows of a text make its embedding."""
@@ -41,6 +44,29 @@ class AllLogits:
 
     def take(self, first: int, logits: F32, output: F32) -> None:
         self._out[first : first + len(logits)] = logits
+
+
+class PromptLogprobs:
+    """The log-probability of every token after the first, given those before it. top: how many alternatives of each.
+
+    events: as those of generated tokens, in order.
+    """
+
+    taps: tuple[str, ...] = ()
+
+    def __init__(self, ids: Sequence[int], top: int) -> None:
+        self.events: list[TokenEvent] = []
+        self._ids = ids
+        self._top = top
+
+    def wanted(self, rows: int, pending: int) -> int:
+        return rows
+
+    def take(self, first: int, logits: F32, output: F32) -> None:
+        del self.events[first:]  # a preempted request begins again
+        following = self._ids[first + 1 : first + 1 + len(logits)]
+        for place, (token, row) in enumerate(zip(following, logits, strict=False), first + 1):
+            self.events.append(TokenEvent(token, place, *log_probabilities(row, token, self._top)))
 
 
 class Embedding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 if TYPE_CHECKING:
@@ -61,6 +62,40 @@ def test_log_probabilities_are_columns(server: Served) -> None:
     assert streamed == columns
 
 
+def log_softmax(row: Any) -> Any:
+    lowered = row.astype("f8") - row.max()
+    return lowered - np.log(np.exp(lowered).sum())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echoed_prompt_has_log_probabilities(server: Served, *, stream: bool) -> None:
+    asked: dict[str, Any] = {"model": "staged", "prompt": "one two", "seed": 5, "max_tokens": 3, "logprobs": 2, "echo": True}
+    if stream:
+        columns: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for chunk in server.openai.completions.create(stream=True, **asked):
+            for name, column in (chunk.choices[0].logprobs.model_dump() if chunk.choices[0].logprobs else {}).items():
+                columns[name] += column
+    else:
+        columns = server.post(PATH, **asked)["choices"][0]["logprobs"]
+    ids = server.llm.tokenize("one two")
+    rows = server.llm.logits(ids)
+    expected = [float(np.float32(log_softmax(row)[token])) for row, token in zip(rows, ids[1:], strict=False)]
+    assert columns["token_logprobs"][: len(ids)] == [None, *expected]
+    assert (columns["top_logprobs"][0], len(columns["tokens"])) == (None, len(ids) + 3)
+    assert "".join(columns["tokens"][: len(ids)]) == "one two"
+    assert columns["text_offset"][: len(ids)] == [len("".join(columns["tokens"][:i])) for i in range(len(ids))]
+
+
+def test_prompts_can_be_scored_without_writing(server: Served) -> None:
+    asked: dict[str, Any] = {"model": "staged", "prompt": ["one", [72, 73, 74]], "logprobs": 1, "echo": True}
+    scored = server.post(PATH, **asked, max_tokens=0)
+    written = server.post(PATH, **asked, max_tokens=1)
+    for one, two in zip(scored["choices"], written["choices"], strict=True):
+        assert two["text"].startswith(one["text"])
+        assert one["logprobs"]["token_logprobs"] == two["logprobs"]["token_logprobs"][:-1]
+    assert scored["usage"]["completion_tokens"] == 0
+
+
 @pytest.mark.parametrize(
     ("body", "param", "code"),
     [
@@ -76,7 +111,9 @@ def test_log_probabilities_are_columns(server: Served) -> None:
         ({"prompt": "x" * 600}, "prompt", "context_length_exceeded"),
         ({"prompt": "x", "logprobs": 21}, "logprobs", "invalid_value"),
         ({"prompt": "x", "logprobs": True}, "logprobs", "invalid_value"),
-        ({"prompt": "x", "logprobs": 1, "echo": True}, "logprobs", "invalid_value"),
+        ({"prompt": "x", "max_tokens": 0}, "max_tokens", "invalid_value"),
+        ({"prompt": "x", "max_tokens": 0, "echo": True, "stream": True}, "stream", "invalid_value"),
+        ({"prompt": "", "max_tokens": 0, "echo": True, "logprobs": 1}, "prompt", "empty_prompt"),
         ({"prompt": "x", "best_of": 2}, "best_of", "invalid_value"),
         ({"prompt": "x", "suffix": "y"}, "suffix", "unsupported"),
         ({"prompt": ["x", "z"], "suffix": "y"}, "suffix", "invalid_value"),

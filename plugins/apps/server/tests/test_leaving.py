@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from harness import Served
 
 ASKED = [{"role": "user", "content": "x" * 100}]
+WRITTEN = b'"delta":{"content":'
+"""Begins an event with text of the reply."""
 
 
 class Client:
@@ -86,7 +88,7 @@ def test_before_the_first_token(server: Served, go: Callable[[Client], None], *,
 def test_in_the_middle_of_a_stream(server: Served, go: Callable[[Client], None], n: int) -> None:
     load(server)
     client = Client(server, stream=True, n=n)
-    client.read_until(b'"content":')
+    client.read_until(WRITTEN)
     go(client)
     assert settled(server)
     ended = server.llm.stats().requests
@@ -141,7 +143,7 @@ def test_while_the_model_is_loaded(serve: Serve) -> None:
 def test_what_was_computed_can_be_used_again(server: Served) -> None:
     load(server)
     client = Client(server, stream=True, messages=[{"role": "user", "content": "z" * 200}])
-    client.read_until(b'"content":"')
+    client.read_until(WRITTEN)
     leave(client)
     assert settled(server)
     again = server.post("/v1/chat/completions", model="staged", messages=[{"role": "user", "content": "z" * 200}], max_tokens=1)
@@ -165,7 +167,7 @@ def test_many_come_and_go(server: Served) -> None:
 
     def one(number: int) -> None:
         client = Client(server, stream=True, seed=9, max_tokens=40)
-        found = client.read_until(b"data: [DONE]" if number % 2 else b'"content":"')
+        found = client.read_until(b"data: [DONE]" if number % 2 else WRITTEN)
         client.socket.close()
         if number % 2:
             parts = [json.loads(line[6:]) for line in found.decode().split("\n") if line.startswith("data: {")]

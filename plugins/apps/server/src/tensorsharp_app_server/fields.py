@@ -143,6 +143,19 @@ def are_ids(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, int) and not isinstance(v, bool) for v in value)
 
 
+def texts_or_ids(body: Fields, field: str, most: int) -> list[str | list[int]]:
+    """A text, token ids, or a list of up to `most` of either."""
+    given = body.data.get(field)
+    if isinstance(given, str):
+        return [given]
+    if are_ids(given):
+        return [given]  # type: ignore[list-item]
+    several = isinstance(given, list) and 0 < len(given) <= most
+    if not several or not all(isinstance(one, str) or are_ids(one) for one in given or ()):
+        raise body.refuse(field, f"a text, a list of token ids, or a list of up to {most} of either")
+    return list(given or ())
+
+
 def _short(value: object) -> str:
     """The value as it was written, cut."""
     text = json.dumps(value, ensure_ascii=False)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorsharp.chat import ChatGeneration, ChatOptions, ChatReply, ContentDelta, Delta
-from tensorsharp.errors import RequestError
+from tensorsharp.engine.evaluation import Evaluation
+from tensorsharp.engine.handle import RequestHandle
+from tensorsharp.errors import BackendError, RequestError
 from tensorsharp.generation import Generation, Reply
 from tensorsharp.llm import LLM
 from tensorsharp.types import TokenEvent
@@ -181,7 +183,26 @@ async def answering(call: Call, ask: Ask) -> AsyncIterator[Answers]:
         yield answers
 
 
-def _prompt_ids(llm: LLM, prompt: str | Sequence[int], suffix: str | None) -> list[int]:
+async def evaluated(llm: LLM, jobs: Sequence[tuple[Sequence[int], Evaluation]], param: str) -> None:
+    """Compute what several evaluations take of their token ids, together. Cancelled with the task that waits for it."""
+    handles: list[RequestHandle] = []
+    try:
+        for number, (ids, evaluation) in enumerate(jobs):
+            try:
+                handles.append(llm.engine.evaluate(ids, evaluation, param if len(jobs) == 1 else f"{param}[{number}]"))
+            except RequestError as error:
+                raise renamed(error, {"prompt_ids": param}) from error
+        for handle in handles:
+            finished = await handle.wait()
+            if finished.reason != "length":
+                raise BackendError(finished.error or f"It was ended: {finished.reason}.")
+    finally:
+        for handle in handles:
+            handle.cancel()
+
+
+def prompt_ids(llm: LLM, prompt: str | Sequence[int], suffix: str | None) -> list[int]:
+    """A prompt of a request as token ids. suffix: what stands behind the reply, if something does."""
     if not isinstance(prompt, str):
         return list(prompt)
     return llm.tokenize(prompt) if suffix is None else llm.fill_ids(prompt, suffix)
@@ -195,7 +216,7 @@ def _begin(answers: Answers, ask: Ask, id: str) -> None:
     llm = answers.served.llm
     try:
         if ask.messages is None:
-            answers.prompt_ids = [_prompt_ids(llm, p, ask.suffix) for p in ask.prompts]
+            answers.prompt_ids = [prompt_ids(llm, p, ask.suffix) for p in ask.prompts]
         for number in range(len(ask.prompts) if ask.messages is None else 1):
             for choice, seed in enumerate(seeds(ask.params, ask.count)):
                 params = {**ask.params, "seed": seed, "id": id if not choice and not number else f"{id}-{number}-{choice}"}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from tensorsharp.chat import ChatReply
 from tensorsharp_app_server.errors import Failure
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.host import Served
+from tensorsharp_app_server.internal import Answers, Chunk
 from tensorsharp_app_server.runtime import runtime, timings
 from tensorsharp_app_server.sampling import SHARED
 from tensorsharp_app_server.wire import Wire, event
@@ -65,6 +66,22 @@ def usage(done: Sequence[ChatReply], count: int = 1) -> dict[str, Any]:
 def facts(served: Served, done: Sequence[tuple[int, ChatReply]]) -> dict[str, Any]:
     """What is told beside choices: the speed of the first one, and what it takes to get the same replies again."""
     return {"timings": timings(done[0][1].reply), "tensorsharp": runtime(served, [(index, one.reply) for index, one in done])}
+
+
+async def frames(
+    answers: Answers, head: dict[str, Any], piece: Callable[[Chunk], dict[str, Any]], count: int, *, with_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    """The events of a stream behind its first one. piece: a chunk's event. count: choices for each prompt."""
+    done: dict[int, ChatReply] = {}
+    async for chunk in answers.chunks():
+        if chunk.done is None:
+            yield event(piece(chunk))
+        else:
+            done[chunk.index] = chunk.done
+            yield event(piece(chunk) | facts(answers.served, [(chunk.index, chunk.done)]))
+    if with_usage:
+        yield event({**head, "choices": [], "usage": usage([done[index] for index in sorted(done)], count)})
+    yield DONE
 
 
 def fingerprint(served: Served) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from starlette.routing import Route
@@ -134,15 +135,8 @@ async def _frames(call: Call, ask: Ask, *, with_usage: bool) -> AsyncGenerator[b
     async with answering(call, ask) as answers:
         head = _head(call, answers.served, "chat.completion.chunk") | ({"usage": None} if with_usage else {})
         yield b"".join(event(_piece(head, i, {"role": "assistant", "content": ""})) for i in range(len(answers.running)))
-        done: dict[int, ChatReply] = {}
-        async for chunk in answers.chunks():
-            yield event(_streamed(answers, head, chunk))
-            if chunk.done is not None:
-                done[chunk.index] = chunk.done
-        if with_usage:
-            usage = openai.usage([done[index] for index in sorted(done)], ask.count)
-            yield event({**head, "choices": [], "usage": usage})
-        yield openai.DONE
+        async for frame in openai.frames(answers, head, partial(_streamed, answers, head), ask.count, with_usage=with_usage):
+            yield frame
 
 
 def _piece(head: dict[str, Any], index: int, delta: dict[str, Any], logprobs: Any = None, finish: Any = None) -> dict[str, Any]:
@@ -151,8 +145,7 @@ def _piece(head: dict[str, Any], index: int, delta: dict[str, Any], logprobs: An
 
 def _streamed(answers: Answers, head: dict[str, Any], chunk: Chunk) -> dict[str, Any]:
     logprobs = _content_logprobs(answers, chunk.tokens) if chunk.tokens else None
-    piece = _piece(head, chunk.index, _delta(chunk.delta), logprobs, chunk.done and chunk.done.finish_reason)
-    return piece | openai.facts(answers.served, [(chunk.index, chunk.done)]) if chunk.done else piece
+    return _piece(head, chunk.index, _delta(chunk.delta), logprobs, chunk.done and chunk.done.finish_reason)
 
 
 def _delta(delta: Delta | None) -> dict[str, Any]:

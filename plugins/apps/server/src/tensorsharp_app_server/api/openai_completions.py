@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.routing import Route
@@ -12,11 +14,13 @@ from tensorsharp.chat import ChatReply, ContentDelta
 from tensorsharp.types import TokenEvent
 from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import openai
+from tensorsharp_app_server.api.openai_echo import NOTHING, Echo, echoed
 from tensorsharp_app_server.api.openai_logprobs import TextLogprobs
 from tensorsharp_app_server.endpoint import Call, route
-from tensorsharp_app_server.fields import Fields, are_ids, invalid
+from tensorsharp_app_server.fields import Fields, invalid, texts_or_ids
 from tensorsharp_app_server.forms import read_form
-from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering
+from tensorsharp_app_server.host import Served
+from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering, prompt_ids
 from tensorsharp_app_server.sampling import read_sampling
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
@@ -34,7 +38,7 @@ def read_ask(body: Fields) -> Ask:
     """The request in the engine's words. RequestError names the field that is wrong."""
     names = openai.names(body) | {"logprobs": "logprobs"}
     params = {"max_tokens": DEFAULT_TOKENS} | read_sampling(body, names)
-    prompts = _prompts(body)
+    prompts = texts_or_ids(body, "prompt", MOST_PROMPTS)
     suffix = body.text("suffix")
     if suffix is not None and (len(prompts) > 1 or not isinstance(prompts[0], str)):
         raise invalid("suffix", "suffix needs one prompt that is a text.")
@@ -44,86 +48,84 @@ def read_ask(body: Fields) -> Ask:
     return Ask(body.text("model"), params, prompts=prompts, suffix=suffix, count=openai.choices(body), names=named)
 
 
-def _prompts(body: Fields) -> list[str | list[int]]:
-    """A text, token ids, or a list of either."""
-    given = body.data.get("prompt")
-    if isinstance(given, str):
-        return [given]
-    if are_ids(given):
-        return [given]  # type: ignore[list-item]
-    several = isinstance(given, list) and 0 < len(given) <= MOST_PROMPTS
-    if not several or not all(isinstance(one, str) or are_ids(one) for one in given or ()):
-        raise body.refuse("prompt", f"a text, a list of token ids, or a list of up to {MOST_PROMPTS} of either")
-    return list(given or ())
-
-
 async def complete(call: Call) -> Body | Stream:
-    ask = read_ask(call.body)
-    with_usage = openai.includes_usage(call.body)
-    echo = call.body.flag("echo")
-    if echo and "logprobs" in ask.params:
-        raise invalid("logprobs", "logprobs cannot be had of an echoed prompt.")
-    if call.body.flag("stream"):
+    body = call.body
+    with_usage, echo = openai.includes_usage(body), body.flag("echo")
+    if echo and body.whole("max_tokens", 0) == 0:
+        return await _scored(call)
+    ask = read_ask(body)
+    if body.flag("stream"):
         return Stream(_frames(call, ask, echo=echo, with_usage=with_usage))
     async with answering(call, ask) as answers:
+        echoes = await _echoes(answers, ask) if echo else None
         found = await answers.finished()
-        begun = _echoes(answers, ask) if echo else [""] * len(found)
     done = [one for one, _ in found]
     return json_body(
         {
-            **_head(call, answers),
-            "choices": [_choice(answers, i, begun[i], one, tokens) for i, (one, tokens) in enumerate(found)],
+            **_head(call, answers.served),
+            "choices": [
+                _choice(answers, echoes[i // ask.count] if echoes else NOTHING, i, one, tokens)
+                for i, (one, tokens) in enumerate(found)
+            ],
             "usage": openai.usage(done, ask.count),
             **openai.facts(answers.served, list(enumerate(done))),
         }
     )
 
 
-def _head(call: Call, answers: Answers) -> dict[str, Any]:
+async def _scored(call: Call) -> Body:
+    """Nothing is written: the prompts come back, with their log-probabilities if asked for."""
+    ask = read_ask(Fields({**call.body.data, "max_tokens": 1}))
+    if call.body.flag("stream"):
+        raise invalid("stream", "stream needs max_tokens of at least 1.")
+    async with call.service.host.use(ask.model) as served:
+        ids = await asyncio.to_thread(lambda: [prompt_ids(served.llm, prompt, None) for prompt in ask.prompts])
+        echoes = await echoed(served, ask.prompts, ids, ask.params.get("logprobs"))
+    read = sum(map(len, ids))
+    choices = [
+        {"index": i, "text": e.text, "logprobs": e.columns(served), "finish_reason": "length"}
+        for i, e in enumerate(e for e in echoes for _ in range(ask.count))
+    ]
+    usage = {"prompt_tokens": read, "completion_tokens": 0, "total_tokens": read}
+    return json_body({**_head(call, served), "choices": choices, "usage": usage})
+
+
+def _head(call: Call, served: Served) -> dict[str, Any]:
     return {
         "id": f"cmpl-{call.id}",
         "object": "text_completion",
         "created": int(time.time()),
-        "model": answers.served.name,
-        "system_fingerprint": openai.fingerprint(answers.served),
+        "model": served.name,
+        "system_fingerprint": openai.fingerprint(served),
     }
 
 
-def _echoes(answers: Answers, ask: Ask) -> list[str]:
-    """The prompt of every choice, as text."""
-    texts = [
-        prompt if isinstance(prompt, str) else answers.served.llm.detokenize(ids, special=True)
-        for prompt, ids in zip(ask.prompts, answers.prompt_ids, strict=True)
-    ]
-    return [text for text in texts for _ in range(ask.count)]
+async def _echoes(answers: Answers, ask: Ask) -> list[Echo]:
+    return await echoed(answers.served, ask.prompts, answers.prompt_ids, ask.params.get("logprobs"))
 
 
-def _choice(answers: Answers, index: int, begun: str, done: ChatReply, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
-    logprobs = TextLogprobs(answers.served).entries(tokens) if answers.logprobs else None
-    return {"index": index, "text": begun + done.content, "logprobs": logprobs, "finish_reason": done.finish_reason}
+def _choice(answers: Answers, echo: Echo, index: int, done: ChatReply, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
+    logprobs = TextLogprobs(answers.served).entries([*echo.tokens, *tokens]) if answers.logprobs else None
+    return {"index": index, "text": echo.text + done.content, "logprobs": logprobs, "finish_reason": done.finish_reason}
 
 
 async def _frames(call: Call, ask: Ask, *, echo: bool, with_usage: bool) -> AsyncGenerator[bytes, None]:
     async with answering(call, ask) as answers:
-        head = _head(call, answers) | ({"usage": None} if with_usage else {})
-        yield b"".join(event(_piece(head, i, text)) for i, text in enumerate(_echoes(answers, ask))) if echo else b""
+        head = _head(call, answers.served) | ({"usage": None} if with_usage else {})
         logprobs = [TextLogprobs(answers.served) for _ in answers.running]
-        done: dict[int, ChatReply] = {}
-        async for chunk in answers.chunks():
-            entries = logprobs[chunk.index].entries(chunk.tokens) if chunk.tokens else None
-            yield event(_streamed(answers, head, chunk, entries))
-            if chunk.done is not None:
-                done[chunk.index] = chunk.done
-        if with_usage:
-            usage = openai.usage([done[index] for index in sorted(done)], ask.count)
-            yield event({**head, "choices": [], "usage": usage})
-        yield openai.DONE
+        first = b""
+        for i, one in enumerate(e for e in (await _echoes(answers, ask) if echo else ()) for _ in range(ask.count)):
+            first += event(_piece(head, i, one.text, logprobs[i].entries(one.tokens) if answers.logprobs else None))
+        yield first
+        piece = partial(_streamed, head, logprobs)
+        async for frame in openai.frames(answers, head, piece, ask.count, with_usage=with_usage):
+            yield frame
 
 
-def _streamed(answers: Answers, head: dict[str, Any], chunk: Chunk, logprobs: Any) -> dict[str, Any]:
+def _streamed(head: dict[str, Any], logprobs: Sequence[TextLogprobs], chunk: Chunk) -> dict[str, Any]:
     text = chunk.delta.text if isinstance(chunk.delta, ContentDelta) else ""
-    piece = _piece(head, chunk.index, text, logprobs, chunk.done and chunk.done.finish_reason)
-    return piece | openai.facts(answers.served, [(chunk.index, chunk.done)]) if chunk.done else piece
+    entries = logprobs[chunk.index].entries(chunk.tokens) if chunk.tokens else None
+    return _piece(head, chunk.index, text, entries, chunk.done and chunk.done.finish_reason)
 
 
 def _piece(head: dict[str, Any], index: int, text: str, logprobs: Any = None, finish: Any = None) -> dict[str, Any]:

@@ -35,12 +35,16 @@ class TextLogprobs:
         self._offset = 0
 
     def entries(self, tokens: Iterable[TokenEvent]) -> dict[str, Any]:
-        """Columns: tokens, their log-probabilities, alternatives (text -> log-probability), and where each begins in the text."""
+        """Columns: tokens, their log-probabilities, alternatives (text -> log-probability), and where each begins in the text.
+
+        The first token of a text has no log-probability; control tokens have no width.
+        """
         columns: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for t in tokens:
             columns["tokens"].append(token_text(self._served, t.token))
             columns["token_logprobs"].append(t.logprob)
-            columns["top_logprobs"].append({token_text(self._served, o.token): o.logprob for o in t.top})
+            alternatives = {token_text(self._served, o.token): o.logprob for o in t.top}
+            columns["top_logprobs"].append(None if t.logprob is None else alternatives)
             columns["text_offset"].append(self._offset)
             self._offset += len(self._decoder.decode(self._served.llm.tokenizer.bytes_of(t.token)))
         return columns
