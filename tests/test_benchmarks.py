@@ -50,6 +50,15 @@ def test_sampling(tmp_path: Path) -> None:
     assert aims == {"greedy": 0.1, "temperature 0.8, top-k 40, top-p 0.95": 0.1, "temperature 1": 0.5}
 
 
+def test_masks(tmp_path: Path) -> None:
+    model = write_tiny(tmp_path / "tiny.gguf", tiny("llama", tokenizer="bytes"))
+    found = run("masks.py", str(model), "--streams=3", "--tokens=8", "--rounds=1", "--threads=1")
+    assert (found["streams"], found["threads"], found["most"]) == (3, 1, 0.1)
+    assert found["masks"] > 0
+    assert found["mask_us"] > 0
+    assert found["all"] > 0
+
+
 @pytest.mark.oracle
 def test_a_comparison_on_a_tiny_model(tmp_path: Path) -> None:
     if find_library() is None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core.tests.llmfakes import Backend, Model, write_file
+from core.tests.llmfakes import installed, write_file
 from core.tests.text.random_schemas import Schemas
 from jsonschema import Draft202012Validator
 
 from tensorsharp.llm import LLM, Reply, load
-from tensorsharp.registry import Registry
 from tensorsharp.types import Constraint
 
 PARALLEL = 16
@@ -22,21 +21,16 @@ LONG = 700
 """Tokens of a reply, at most."""
 
 
-class Fakes(Registry):
-    """No plugins but the fake ones."""
-
-    def load(self, kind: str, name: str) -> Any:
-        return {"model": Model, "backend": Backend}[kind]
-
-    def names(self, kind: str) -> tuple[str, ...]:
-        return ()
+@pytest.fixture(autouse=True)
+def plugins(site: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield from installed(site, monkeypatch)
 
 
 @pytest.fixture
 def llm(tmp_path: Path) -> Iterator[LLM]:
     """A model whose logits are a hash of all tokens before: random, and spread over 8."""
     path = write_file(tmp_path / "model.gguf")
-    with load(path, backend="fake", parallel=PARALLEL, ctx_size=800, registry=Fakes()) as made:
+    with load(path, backend="fake", parallel=PARALLEL, ctx_size=800) as made:
         yield made
 
 

@@ -104,6 +104,13 @@ def test_what_fits(constraints: Constraints, constraint: Constraint, good: list[
     assert [fits(grammar, text) for text in bad] == [False] * len(bad)
 
 
+def test_a_thousand_optional_properties(constraints: Constraints) -> None:
+    names = {f"p{number}": {"type": "null"} for number in range(1000)}
+    grammar = constraints.compile(Constraint.json_schema({"type": "object", "properties": names, "additionalProperties": False}))
+    assert fits(grammar, '{"p0":null,"p500":null,"p999":null}')
+    assert not fits(grammar, '{"p1":null,"p0":null}')
+
+
 def test_white_space_is_bounded(constraints: Constraints) -> None:
     grammar = constraints.compile(Constraint("json_object"))
     assert fits(grammar, "{\n" + " " * 20 + "}")
@@ -153,13 +160,15 @@ def test_compiled_constraints_are_kept(tokenizer: Tokenizer) -> None:
         ({"type": "string", "minLength": 3, "maxLength": 2}, "#: .*minLength \\(3\\) is greater than maxLength \\(2\\)"),
         ({"x-guidance": {"lenient": True}}, "#/x-guidance: the keyword"),
         (False, "The schema is false"),
+        ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "allows no text"),
+        ({"allOf": [{"anyOf": [{"properties": {f"p{i}": {"const": j}}} for j in range(6)]} for i in range(8)]}, "too large"),
     ],
 )
 def test_a_schema_that_cannot_be_followed_is_refused(constraints: Constraints, schema: Any, words: str) -> None:
     with pytest.raises(RequestError, match=words) as caught:
         constraints.compile(Constraint.json_schema(schema))
     assert caught.value.param == "constraint"
-    assert caught.value.code in ("invalid_schema", "unsupported_schema")
+    assert caught.value.code in ("invalid_schema", "unsupported_schema", "invalid_grammar")
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class Sampler:
             plain = mask is None and not self._adjustment.active
             token = best if plain else self._greedy(allowed, history, position)
         else:
-            token = self._draw(allowed, history, position)
+            token = self._draw(allowed, history, position, None if mask is None else few_of(mask))
         if self._params.logprobs is None:
             return Choice(token)
         return Choice(token, *log_probabilities(row, token, self._params.logprobs))
@@ -75,7 +75,7 @@ class Sampler:
         _require_choice(float(values.max()), position)
         return int(ids[values == values.max()].min())
 
-    def _draw(self, row: F32, history: I32, position: int) -> int:
+    def _draw(self, row: F32, history: I32, position: int, few: Ids | None) -> int:
         params = self._params
         temperature = max(params.temperature, _COLDEST)
         rest, touched, adjusted = self._adjusted(row, history)
@@ -87,16 +87,20 @@ class Sampler:
         if params.top_k == 0 and params.top_p < 1.0:
             kept = nucleus(rest, touched, adjusted / temperature, temperature, params.top_p)
         if kept is None:
-            kept = self._leading(*self._candidates(rest, best, temperature, touched, adjusted))
+            kept = self._leading(*self._candidates(rest, best, temperature, touched, adjusted, few))
         ids, values = kept
         if params.min_p > 0.0:
             likely = values >= values.max() + self._min_p
             ids, values = ids[likely], values[likely]
         return draw(ids, values, self.seed, position)
 
-    def _candidates(self, rest: F32, best: float, temperature: float, touched: Ids, adjusted: F64) -> tuple[Ids, F64]:
+    def _candidates(
+        self, rest: F32, best: float, temperature: float, touched: Ids, adjusted: F64, few: Ids | None
+    ) -> tuple[Ids, F64]:
         """Every token that the filters may keep, ids ascending, and their values. best: the largest before temperature."""
-        if self._params.top_k:
+        if few is not None:
+            ids = few
+        elif self._params.top_k:
             ids = at_least_kth(rest, self._params.top_k)
         elif self._params.top_p < 1.0:
             ids = np.arange(len(rest))
@@ -131,6 +135,11 @@ class Sampler:
         rest = row.copy()
         rest[touched] = -np.inf
         return rest, touched, adjusted
+
+
+def few_of(mask: Mask) -> Ids | None:
+    """Which tokens a mask allows, if they are so few that looking at them alone is less work than at a row; else None."""
+    return np.flatnonzero(mask) if np.count_nonzero(mask) * 16 < len(mask) else None
 
 
 def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[TokenLogprob, ...]]:

@@ -88,6 +88,8 @@ def _compile_schema(schema: Schema, gap: str, trie: TokenTrie) -> GuidedGrammar:
         return trie.compile(f"start: {gap}{json_rule(schema)}")
     except RequestError:
         path, complaint = _locate(schema, trie)
+        if not complaint:
+            raise
         hint = None
         if complaint.startswith("oneOf"):
             complaint, hint = "oneOf is supported only where it is certain that no value fits two alternatives", "Use anyOf."

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 _BYTES: Final = 256
-_LIMITS: Final = {"max_lexer_states": 50_000, "step_max_items": 2_000_000, "verbose_errors": False}
-"""A state takes one to two kilobytes. 20,000 items are a millisecond; a grammar of single characters over a large
-vocabulary takes many. The other limits are llguidance's own."""
+_LIMITS: Final = {
+    "max_lexer_states": 50_000,
+    "max_items_in_row": 20_000,
+    "step_max_items": 2_000_000,
+    "verbose_errors": False,
+}
+"""A state takes one to two kilobytes. An optional property is four items of a row. 20,000 items of a step are a millisecond; a
+grammar of single characters over a large vocabulary takes many. The other limits are llguidance's own."""
 _NO_FORCING: Final = '\n%llguidance {"no_forcing": true}\n'
 
 
