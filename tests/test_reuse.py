@@ -145,7 +145,7 @@ def test_preempted_and_resumed(case: Case, way: str, monkeypatch: pytest.MonkeyP
         sizes = plan_state(*args, **options)
         return replace(sizes, blocks={g: 256 // BLOCK + 2 if g is None else n for g, n in sizes.blocks.items()})
 
-    monkeypatch.setattr("tensorsharp.llm.plan_state", tight)
+    monkeypatch.setattr("tensorsharp.starting.plan_state", tight)
     prompts = [case.text(60, 20 * i) for i in range(TOGETHER)]
     with case.open(parallel=TOGETHER) as llm:
         assert case.run(prompts, way, "", llm=llm) == [(case.cold(ids, way), 0) for ids in prompts]
