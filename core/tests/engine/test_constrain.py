@@ -260,3 +260,19 @@ def test_drafts_behind_one_that_is_not_allowed_have_no_masks(masks: Masks) -> No
     assert len(guide.masks((20, 50, 50))) == 2
     assert len(guide.masks((END, 20))) == 1
     masks.close()
+
+
+def test_a_cancelled_reply_leaves_the_engine_as_it_was() -> None:
+    rig = Rig(model=MODEL)
+    gate = Gate(rig.runner)
+    with rig.engine as engine:
+        handle = engine.submit(constrained([1], Digits(least=100, most=200), **{**PARAMS, "max_tokens": 200}))
+        gate.wait()
+        gate.open(3)
+        next(handle)
+        handle.cancel()
+        gate.open()
+        assert handle.result(20).reason == "cancelled"
+        after = engine.submit(constrained(PROMPTS[0], Digits(), **PARAMS))
+        assert [event.token for event in after] == expected(PROMPTS[0], Digits())
+        assert all(used == 0 for used, _ in engine.stats().blocks.values())
