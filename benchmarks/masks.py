@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
+from benchmarks.arguments import read_arguments
 from benchmarks.compare import cpu_model
 from tensorsharp.llm import LLM, load
 from tensorsharp.types import Constraint
@@ -94,24 +95,13 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure the processor time of constraints as a part of decoding.")
-    parser.add_argument("model", type=Path, help="a GGUF file")
     counts = {
         "threads": (os.cpu_count() or 1, "of the backend (default: all cores)"),
         "streams": (8, "at the same time, at most 26 (default: 8)"),
         "tokens": (64, "of each reply (default: 64)"),
         "rounds": (3, "of free and constrained replies (default: 3)"),
     }
-    for name, (default, text) in counts.items():
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
-    parser.add_argument("--json", action="store_true", help="print one object")
-    options = parser.parse_args()
-    for name in counts:
-        if getattr(options, name) < 1:
-            parser.error(f"--{name}: expected at least 1")
-    if not options.model.is_file():
-        parser.error(f"{options.model} is not a file")
-    return options
+    return read_arguments("Measure the processor time of constraints as a part of decoding.", counts)
 
 
 def main() -> None:

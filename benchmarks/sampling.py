@@ -23,6 +23,7 @@ from typing import Any, cast
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
+from benchmarks.arguments import read_arguments
 from benchmarks.compare import cpu_model
 from benchmarks.contender import some_ids
 from tensorsharp.engine.config import EngineConfig, SchedulerConfig
@@ -129,8 +130,6 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Time choosing tokens as a part of the step that computes their logits.")
-    parser.add_argument("model", type=Path, help="a GGUF file")
     counts = {
         "threads": (os.cpu_count() or 1, "for the step (default: all cores)"),
         "streams": (16, "at the same time (default: 16)"),
@@ -138,16 +137,7 @@ def arguments() -> argparse.Namespace:
         "rounds": (9, "times that the rows' tokens are chosen (default: 9)"),
         "prompt": (100, "tokens before the reply (default: 100)"),
     }
-    for name, (default, text) in counts.items():
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
-    parser.add_argument("--json", action="store_true", help="print one object")
-    options = parser.parse_args()
-    for name in counts:
-        if getattr(options, name) < 1:
-            parser.error(f"--{name}: expected at least 1")
-    if not options.model.is_file():
-        parser.error(f"{options.model} is not a file")
-    return options
+    return read_arguments("Time choosing tokens as a part of the step that computes their logits.", counts)
 
 
 def main() -> None:
