@@ -15,6 +15,11 @@ _POOLINGS: Final[dict[int, Pooling]] = {1: "mean", 2: "first", 3: "last"}
 """Numbers of `pooling_type` as llama.cpp's files have them; 4 ranks pairs of texts, which is something else."""
 
 
+def is_embedding(file: ModelFile) -> bool:
+    """Whether the file says that it is made for embeddings."""
+    return file.metadata.get(f"{file.architecture}.pooling_type", _NONE) in _POOLINGS
+
+
 def pooling(file: ModelFile, capabilities: frozenset[str]) -> Pooling:
     """How the file's embeddings are made. UnsupportedError if it is not made for them, or its plugin cannot give them."""
     key = f"{file.architecture}.pooling_type"

@@ -54,6 +54,11 @@ class Running(Generic[Piece]):
         return self._handle.seed
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt, known from the start."""
+        return self._handle.prompt_tokens
+
+    @property
     def tokens(self) -> tuple[TokenEvent, ...]:
         """The tokens that were read so far; those of the pieces given, and of what is held back."""
         return tuple(self._events)

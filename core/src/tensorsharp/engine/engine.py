@@ -261,7 +261,7 @@ class Engine:
         for observer in observers:
             observer.on_request_start(request)
         ended = partial(self._leave, request=request, observers=observers)
-        handle = RequestHandle(request.id or "", sampler.seed, ended)
+        handle = RequestHandle(request.id or "", sampler.seed, ended, prompt_tokens=len(request.prompt_ids))
         sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, evaluation=evaluation, guide=guide)
         with self._changed:
             self._check_open()

@@ -18,11 +18,13 @@ class RequestHandle:
     """One request. Iterate it (`for` or `async for`) for its tokens; iteration ends with the request.
 
     A request that fails ends its iteration too: `result()` says how it ended. Each token is given out once.
+    prompt_tokens: how many it has to read.
     """
 
-    def __init__(self, id: str, seed: int, ended: Callable[[Finished], None] | None = None) -> None:
+    def __init__(self, id: str, seed: int, ended: Callable[[Finished], None] | None = None, *, prompt_tokens: int = 0) -> None:
         self.id = id
         self.seed = seed
+        self.prompt_tokens = prompt_tokens
         self._ended = ended
         self.ending: tuple[FinishReason, str | None] | None = None
         self._events: deque[TokenEvent] = deque()

@@ -72,3 +72,8 @@ def detect_format(template: str) -> str | None:
 def detect_reasoning(template: str) -> Reasoning | None:
     """The texts that a template puts around reasoning; None if there are none that are known."""
     return next((found for found in _REASONING if all(mark in template for mark in found.needed)), None)
+
+
+def reasons(template: str) -> bool:
+    """Whether replies to a template's prompts may hold reasoning."""
+    return detect_reasoning(template) is not None or isinstance(FORMATS.get(detect_format(template) or PLAIN), ReplyFormat)

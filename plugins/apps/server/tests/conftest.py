@@ -72,6 +72,23 @@ def shared(models: Path) -> Iterator[Served]:
         yield start()
 
 
+@pytest.fixture(scope="session")
+def _thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from stage import THINKING, Director, write_model
+
+    folder = tmp_path_factory.mktemp("thinker")
+    write_model(folder / "thinker.gguf", template=THINKING)
+    with _serving(folder, Director()) as start:
+        yield start()
+
+
+@pytest.fixture
+def thinker(_thinker: Served) -> Served:
+    """One server for many tests; its model's template knows tools and reasoning."""
+    _thinker.director.reset()
+    return _thinker
+
+
 @pytest.fixture
 def server(shared: Served) -> Served:
     """One server for many tests; its model is loaded and has no part to play yet."""

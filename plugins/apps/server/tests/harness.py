@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import httpx
+import ollama
 import openai
 from stage import Director
 
@@ -33,6 +34,7 @@ class Served:
         assert self._ready.wait(20)
         self.http = httpx.Client(base_url=self.url, timeout=20)
         self.openai = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        self.ollama = ollama.Client(self.url, timeout=20)
 
     async def _main(self) -> None:
         loading = {"parallel": 4, "queue": 8} | self._how.pop("loading", {})
@@ -68,6 +70,7 @@ class Served:
         self.director.load_gate.set()
         self.http.close()
         self.openai.close()
+        self.ollama.close()
         self.program.should_exit = True
         self._thread.join(20)
         assert not self._thread.is_alive()

@@ -28,6 +28,15 @@ from tensorsharp.testing.tinyvocab import byte_symbols, byte_vocabulary
 VOCAB, CONTEXT, END = 300, 512, 274
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 
+THINKING = (
+    "{# <think></think> #}"
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}"
+    "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}{% if enable_thinking is false %}<think></think>{% endif %}"
+)
+"""A template with tools and with reasoning that can be switched off."""
+
 
 def write_model(path: Path, *, template: str | None = TEMPLATE, **keys: Any) -> Path:
     """A GGUF file with a vocabulary of bytes and one tensor."""

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from tensorsharp_app_server.answers import Body
     from tensorsharp_app_server.endpoint import Call
 
-ADAPTERS = ("pages", "observing", "native", "models", "openai_chat", "openai_completions", "openai_embeddings")
+ADAPTERS = (
+    "pages",
+    "observing",
+    "native",
+    "models",
+    "openai_chat",
+    "openai_completions",
+    "openai_embeddings",
+    "ollama_chat",
+    "ollama_models",
+)
 """Modules of `api`; each has `routes(service)`."""
 
 

@@ -116,11 +116,13 @@ class ModelHost:
         async with self._held(await self.find(name), keep_alive_s) as served:
             yield served
 
-    async def unload(self, name: str | None) -> None:
+    async def unload(self, name: str | None) -> Entry:
         """Close a model as soon as nobody uses it; nothing happens if it is not in memory."""
-        place = self._places.get((await self.find(name)).name)
+        entry = await self.find(name)
+        place = self._places.get(entry.name)
         if place is not None and place.served is not None:
             self._rest(place, 0.0)
+        return entry
 
     async def close(self) -> None:
         """Close every model; running requests end as cancelled."""

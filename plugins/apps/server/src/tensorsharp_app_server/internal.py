@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,9 +27,10 @@ from tensorsharp_app_server.sampling import renamed, seeds
 class Ask:
     """A request of any protocol. params: arguments of SamplingParams. count: choices for each prompt.
 
-    messages: a conversation, with its options; or prompts: texts or token ids. suffix:
-    the text behind the reply, if there is one prompt. names: what the client calls the fields of
-    the engine and of ChatOptions, where that differs. keep_alive_s: how long the model stays afterwards.
+    messages: a conversation, with its options; or prompts: texts or token ids, for which only the options' constraint counts; or
+    both: then the prompts are for a model without a chat template. suffix: the text behind the reply, if there is one prompt.
+    names: what the client calls the fields of the engine and of ChatOptions, where that differs. keep_alive_s: how long the
+    model stays afterwards.
     """
 
     model: str | None
@@ -60,11 +62,12 @@ class Chunk:
 class Answers:
     """The answers to one request while they are made: `count` to the first prompt, then those to the next one.
 
-    prompt_ids: the prompts as token ids, where they were no conversation.
+    prompt_ids: the prompts as token ids, where they were no conversation. load_s: how long it took to have the model.
     """
 
     served: Served
     logprobs: bool
+    load_s: float = 0.0
     running: list[Generation | ChatGeneration] = field(default_factory=list)
     prompt_ids: list[list[int]] = field(default_factory=list)
 
@@ -170,8 +173,9 @@ async def _whole(running: Generation | ChatGeneration) -> ChatReply:
 async def answering(call: Call, ask: Ask) -> AsyncIterator[Answers]:
     """The answers to a request, running; the model is held meanwhile, and what still runs in the end is cancelled."""
     async with AsyncExitStack() as stack:
+        began = time.perf_counter()
         served = await stack.enter_async_context(call.service.host.use(ask.model, ask.keep_alive_s))
-        answers = Answers(served, ask.params.get("logprobs") is not None)
+        answers = Answers(served, ask.params.get("logprobs") is not None, time.perf_counter() - began)
         stack.callback(answers.cancel)
         beginning = asyncio.ensure_future(asyncio.to_thread(_begin, answers, ask, call.id))
         try:
@@ -214,15 +218,17 @@ def _begin(answers: Answers, ask: Ask, id: str) -> None:
     RequestError names the field as the client does.
     """
     llm = answers.served.llm
+    messages = None if ask.prompts and not llm.has_template else ask.messages
     try:
-        if ask.messages is None:
+        if messages is None:
             answers.prompt_ids = [prompt_ids(llm, p, ask.suffix) for p in ask.prompts]
-        for number in range(len(ask.prompts) if ask.messages is None else 1):
+        for number in range(len(ask.prompts) if messages is None else 1):
             for choice, seed in enumerate(seeds(ask.params, ask.count)):
                 params = {**ask.params, "seed": seed, "id": id if not choice and not number else f"{id}-{number}-{choice}"}
-                if ask.messages is None:
-                    answers.running.append(llm.stream_ids(answers.prompt_ids[number], **params))
+                if messages is None:
+                    ids = answers.prompt_ids[number]
+                    answers.running.append(llm.stream_ids(ids, **params, constraint=ask.options.constraint))
                 else:
-                    answers.running.append(llm.start_chat(ask.messages, ask.options, **params))
+                    answers.running.append(llm.start_chat(messages, ask.options, **params))
     except RequestError as error:
         raise renamed(error, ask.names) from error

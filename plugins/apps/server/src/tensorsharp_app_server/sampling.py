@@ -53,12 +53,22 @@ def read_sampling(body: Fields, names: Mapping[str, str]) -> dict[str, Any]:
     return params
 
 
+def read_logprobs(body: Fields, params: dict[str, Any]) -> None:
+    """Adds what `logprobs` and `top_logprobs` of a conversation ask for."""
+    top = body.whole("top_logprobs", 0)
+    if body.flag("logprobs"):
+        params["logprobs"] = top or 0
+        check_sampling(body, params, {"logprobs": "top_logprobs"})
+    elif top:
+        raise invalid("top_logprobs", "top_logprobs needs logprobs to be true.")
+
+
 def check_sampling(body: Fields, params: Mapping[str, Any], names: Mapping[str, str]) -> None:
     """RequestError, in the client's words, for a value that cannot be used."""
     try:
         sampling_params(params)
     except RequestError as error:
-        raise renamed(error, {ours: body.name(theirs) for ours, theirs in names.items()}) from error
+        raise renamed(error, {ours: body.name(names.get(ours, ours)) for ours in params}) from error
 
 
 def renamed(error: RequestError, names: Mapping[str, str]) -> RequestError:

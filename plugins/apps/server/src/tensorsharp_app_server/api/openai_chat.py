@@ -16,12 +16,12 @@ from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import openai
 from tensorsharp_app_server.api.openai_logprobs import chat_entries
 from tensorsharp_app_server.endpoint import Call, route
-from tensorsharp_app_server.fields import Fields, invalid
+from tensorsharp_app_server.fields import Fields
 from tensorsharp_app_server.forms import read_form
 from tensorsharp_app_server.host import Served
 from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering
 from tensorsharp_app_server.reasoning import budget_field, read_budget, read_reasoning, reasoning_field
-from tensorsharp_app_server.sampling import check_sampling, read_sampling
+from tensorsharp_app_server.sampling import read_logprobs, read_sampling
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
 
@@ -34,9 +34,7 @@ def read_ask(body: Fields) -> Ask:
     """The request in the engine's words. RequestError names the field that is wrong."""
     names = openai.names(body)
     params = read_sampling(body, names)
-    if (logprobs := _logprobs(body)) is not None:
-        params["logprobs"] = logprobs
-        check_sampling(body, params, names | {"logprobs": "top_logprobs"})
+    read_logprobs(body, params)
     names |= {"prompt_ids": "messages", "reasoning": reasoning_field(body), "reasoning_budget": budget_field(body)}
     options = read_options(body)
     if (form := read_form(body)) is not None:
@@ -75,15 +73,6 @@ def _tool_choice(body: Fields) -> Literal["auto", "none", "required"] | NamedToo
             raise body.refuse("tool_choice", "auto, none, required, or an object with the name of a function")
         return NamedTool(function.needed_text("name"))
     return body.choice("tool_choice", "auto", "none", "required") or "auto"  # type: ignore[return-value]
-
-
-def _logprobs(body: Fields) -> int | None:
-    top = body.whole("top_logprobs", 0)
-    if body.flag("logprobs"):
-        return top or 0
-    if top:
-        raise invalid("top_logprobs", "top_logprobs needs logprobs to be true.")
-    return None
 
 
 async def complete(call: Call) -> Body | Stream:

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.routing import Route
 
-from tensorsharp.chat import ChatReply, ContentDelta
+from tensorsharp.chat import ChatOptions, ChatReply, ContentDelta
 from tensorsharp.types import TokenEvent
 from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import openai
@@ -43,9 +43,11 @@ def read_ask(body: Fields) -> Ask:
     if suffix is not None and (len(prompts) > 1 or not isinstance(prompts[0], str)):
         raise invalid("suffix", "suffix needs one prompt that is a text.")
     named = names | {"prompt_ids": "prompt"}
+    options = ChatOptions()
     if (form := read_form(body)) is not None:
-        named["constraint"], params["constraint"] = form
-    return Ask(body.text("model"), params, prompts=prompts, suffix=suffix, count=openai.choices(body), names=named)
+        named["constraint"], options = form[0], ChatOptions(constraint=form[1])
+    count = openai.choices(body)
+    return Ask(body.text("model"), params, options=options, prompts=prompts, suffix=suffix, count=count, names=named)
 
 
 async def complete(call: Call) -> Body | Stream:

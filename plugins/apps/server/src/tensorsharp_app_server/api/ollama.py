@@ -1,0 +1,84 @@
+"""What Ollama's endpoints have in common. The wire format is that of Ollama's docs/api.md; durations are nanoseconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tensorsharp.config import DURATION, duration
+from tensorsharp.types import Constraint
+from tensorsharp_app_server.errors import Failure
+from tensorsharp_app_server.fields import Fields
+from tensorsharp_app_server.forms import JSON_OBJECT, schema_of
+from tensorsharp_app_server.sampling import SHARED, read_sampling
+from tensorsharp_app_server.wire import LINES, Wire, line
+
+NAMES = SHARED | {"max_tokens": "num_predict"}
+UNLIMITED = (-1, -2)
+"""Values of num_predict: until the model ends, and until the context is full. Both are what no limit means here."""
+OFF = {"mirostat": 0, "tfs_z": 1, "typical_p": 1}
+"""Ways to choose tokens that the engine does not have, and the value that switches each off."""
+
+
+def error_body(failure: Failure) -> dict[str, Any]:
+    return {"error": failure.text}
+
+
+WIRE = Wire("ollama", error_body, lambda failure: line(error_body(failure)), LINES, ping=b"", busy=503)
+
+
+def read_name(body: Fields) -> str | None:
+    """The model's name; `name` is what older clients call it."""
+    return body.text("model") or body.text("name")
+
+
+def read_options(body: Fields) -> tuple[dict[str, Any], dict[str, str]]:
+    """(arguments of SamplingParams from `options`, what the client calls them).
+
+    What concerns loading, such as num_ctx, is decided when the server starts and ignored here.
+    """
+    given = body.object("options") or Fields({}, "options.")
+    for field, off in OFF.items():
+        value = given.number(field)
+        if value is not None and value != off:
+            raise given.refuse(field, f"{off}, which switches it off: the engine does not have it")
+    meant = dict(given.data)
+    if meant.get("num_predict") in UNLIMITED:
+        del meant["num_predict"]
+    if meant.get("seed") == -1:
+        del meant["seed"]
+    options = Fields(meant, given.path)
+    params = read_sampling(options, NAMES)
+    return params, {ours: options.name(NAMES.get(ours, ours)) for ours in params}
+
+
+def read_keep_alive(body: Fields) -> float | None:
+    """Seconds for which the model stays afterwards; None: as the server was told."""
+    value = body.data.get("keep_alive")
+    if value is None:
+        return None
+    try:
+        if isinstance(value, bool):
+            raise ValueError(value)
+        return duration(value)
+    except (TypeError, ValueError):
+        raise body.refuse("keep_alive", DURATION) from None
+
+
+def read_format(body: Fields) -> Constraint | None:
+    """`json`, or a JSON schema."""
+    value = body.data.get("format")
+    if value is None or value == "":
+        return None
+    if value != "json" and not isinstance(value, dict):
+        raise body.refuse("format", "json, or a JSON schema")
+    return JSON_OBJECT if value == "json" else schema_of(body, "format")
+
+
+def timestamp(moment: datetime | None = None) -> str:
+    """A moment, or now, as RFC 3339 has it."""
+    return (moment or datetime.now(UTC)).isoformat().replace("+00:00", "Z")
+
+
+def nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
