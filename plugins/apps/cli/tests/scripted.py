@@ -21,6 +21,7 @@ from tensorsharp.protocols.backend import BackendOptions, Bitwise, StateSizes, S
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import Layout, Paged
+from tensorsharp.reference.paging import read_rows, write_rows
 from tensorsharp.state import HostStateStore
 from tensorsharp.testing.tinyvocab import byte_symbols
 
@@ -53,41 +54,44 @@ class Weights:
 
 
 class Runner:
-    """Knows where each reply began by its sequence's last step of more than one row. PAUSE: seconds a step takes; BREAK: the
-    number of written tokens after which a step fails."""
+    """Keeps what it reads in its state; a reply goes on where the token comes that was said last. PAUSE: seconds a step takes;
+    BREAK: the number of written tokens after which a step fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: HostStateStore) -> None:
         script = os.environ["SCRIPT"].encode()
         symbols = {symbol: token for token, symbol in enumerate(byte_symbols())}
         bytes_to_token = {b: symbols[byte_symbols()[b]] for b in range(256)}
         self.script = [*(bytes_to_token[b] for b in script), END]
-        self.begin: dict[int, int] = {}
-        self.line: dict[int, list[int]] = {}
+        self.store = store
+        self.said: dict[int, tuple[int, int, int]] = {}
+        """Of each seat: the position and the token that come next, and how many it has said."""
 
     def step(self, batch: Batch, taps: tuple[str, ...] = ()) -> StepResult:
         time.sleep(float(os.environ.get("PAUSE", "0")))
-        logits = np.zeros((len(batch.wanted), VOCAB), np.float32)
+        write_rows(self.store, batch, "k", np.stack([batch.tokens, batch.tokens], axis=1).astype(np.float32))
         said = [self._say(batch, sequence) for sequence in range(batch.sequences)]
+        logits = np.zeros((len(batch.wanted), VOCAB), np.float32)
         for number, row in enumerate(batch.wanted.tolist()):
             logits[number, said[batch.seq[row]]] = 50
         return StepResult(logits, fallbacks={"conv": 1})
 
     def _say(self, batch: Batch, sequence: int) -> int:
         """What comes after the rows of one sequence."""
-        slot, start, rows = (int(a[sequence]) for a in (batch.tail_slot, batch.start, batch.length))
-        first = int(batch.first_row[sequence])
-        # what a prompt begins with may be known from the last one in this seat
-        line = self.line[slot] = self.line.get(slot, [])[:start] + batch.tokens[first : first + rows].tolist()
-        if rows > 1:
-            self.begin[slot] = start + rows - 1
-            self._record(line)
-        done = start + rows - 1 - self.begin[slot]
-        if done == int(os.environ.get("BREAK", "-1")):
+        last = int(batch.first_row[sequence] + batch.length[sequence]) - 1
+        position, token, seat = int(batch.pos[last]), int(batch.tokens[last]), int(batch.tail_slot[sequence])
+        expected, said, count = self.said.get(seat, (-1, -1, 0))
+        if (position, token, int(batch.length[sequence])) != (expected, said, 1):
+            count = 0
+            self._record(batch, sequence, position)
+        if count == int(os.environ.get("BREAK", "-1")):
             raise BackendError("the lamp went out")
-        return self.script[min(done, len(self.script) - 1)]
+        word = self.script[min(count, len(self.script) - 1)]
+        self.said[seat] = (position + 1, word, count + 1)
+        return word
 
-    def _record(self, line: list[int]) -> None:
+    def _record(self, batch: Batch, sequence: int, position: int) -> None:
         if "ASKED" in os.environ:
+            line = read_rows(self.store, batch, "k", sequence, np.arange(position + 1))[:, 0].astype(int).tolist()
             with Path(os.environ["ASKED"]).open("a", encoding="utf-8") as out:
                 out.write(json.dumps(line) + "\n")
 
@@ -110,7 +114,7 @@ class Backend:
         return HostStateStore(layout, sizes)
 
     def compile(self, model: Model, weights: Weights, state: HostStateStore) -> Runner:
-        return Runner()
+        return Runner(state)
 
     def bitwise(self, types: list[str]) -> Bitwise:
         return Bitwise(False, "it recites")
