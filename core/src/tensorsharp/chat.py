@@ -8,7 +8,6 @@ from hashlib import blake2b
 from struct import pack
 from typing import TYPE_CHECKING, Any, Literal
 
-from tensorsharp.dialect import Effort
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.stream import StopStrings, TextStream
 from tensorsharp.errors import RequestError
@@ -17,7 +16,7 @@ from tensorsharp.replygrammar import reply_grammar
 from tensorsharp.text.channels import ReplyParser
 from tensorsharp.text.deltas import ContentDelta, Delta, ReasoningDelta, ToolCall, ToolCallDelta
 from tensorsharp.text.toolcalls import Tools, read_tools
-from tensorsharp.types import Constraint, Finished, FinishReason
+from tensorsharp.types import Constraint, Effort, Finished, FinishReason
 
 if TYPE_CHECKING:
     from tensorsharp.llm import LLM

@@ -19,7 +19,7 @@ from platformdirs import user_cache_path, user_config_path, user_state_path
 
 from tensorsharp.engine.config import SchedulerConfig
 from tensorsharp.errors import ConfigError, did_you_mean
-from tensorsharp.types import SamplingParams
+from tensorsharp.types import EFFORTS, SamplingParams
 
 PREFIX = "TENSORSHARP_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
@@ -113,6 +113,10 @@ def duration(value: object) -> float:
     return math.inf if seconds < 0 else seconds * (unit or 1)  # type: ignore[operator]
 
 
+def _thinking(value: object) -> str:
+    return ("off", "on")[value] if isinstance(value, bool) else str(_choice("on", "off", *EFFORTS)(value))
+
+
 def _setting(default: Any, check: Check, expected: str, *, secret: bool = False) -> Any:
     return field(default=default, metadata={"check": check, "expected": expected, "secret": secret})
 
@@ -153,6 +157,7 @@ class Settings:
     stop: tuple[str, ...] = _setting(_SAMPLING.stop, _names, "strings that are not empty")
     system: str | None = _setting(None, _text, "a text")
     raw: bool = _setting(False, _switch, "true or false")
+    think: str | None = _setting(None, _thinking, "on, off, minimal, low, medium, high, xhigh or max")
     offline: bool = _setting(False, _switch, "true or false")
     no_mmproj: bool = _setting(False, _switch, "true or false")
     composition_log: str | None = _setting(None, _name, "the path of a file to write")
@@ -236,12 +241,13 @@ def resolve(
     values: dict[str, tuple[object, str]] = {}
     for layer in layers:
         values.update(layer)
-    checked: dict[str, Any] = {name: _checked(name, *given) for name, given in values.items()}
+    good: dict[str, Any] = {name: checked(name, *given) for name, given in values.items()}
     sources = {name: values[name][1] if name in values else "default" for name in EXPECTED}
-    return Resolved(Settings(**checked), sources, path if found else None)
+    return Resolved(Settings(**good), sources, path if found else None)
 
 
-def _checked(name: str, value: object, source: str) -> object:
+def checked(name: str, value: object, source: str) -> object:
+    """The setting's value for what was written. source: where, for the sentence of a ConfigError."""
     if name not in CHECKS:
         raise _unknown_key(source, name)
     try:

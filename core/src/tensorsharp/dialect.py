@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any
 
 from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
 from tensorsharp.protocols.chat import ChatStyle
@@ -16,9 +16,7 @@ from tensorsharp.text.styles import FORMATS, PLAIN, detect_format, detect_reason
 from tensorsharp.text.template import ChatTemplate
 from tensorsharp.text.toolcalls import Tools
 from tensorsharp.text.traits import Traits
-
-Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
-EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
+from tensorsharp.types import EFFORTS, Effort
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ SAMPLING = (
     click.option("--seed", metavar="N", help="The same seed gives the same reply.  [default: random]"),
     click.option("--stop", metavar="TEXT", multiple=True, help="End the reply before this text; may be repeated."),
     click.option("--system", metavar="TEXT", help="The system message."),
+    click.option("--think", metavar="on|off|LEVEL", help="Whether, or how much, to reason.  [default: as the model likes]"),
     click.option("--raw", is_flag=True, default=None, help="Leave the chat template out."),
 )
 _CACHE = ("kv_codec", "kv_ram", "kv_ssd", "checkpoints", "checkpoint_store")
@@ -140,6 +141,11 @@ def loading(ctx: click.Context, settings: Settings, *, alone: bool = False) -> d
 def sampling(settings: Settings) -> dict[str, Any]:
     """The settings that choose tokens, as keyword arguments of :meth:`tensorsharp.llm.LLM.stream`."""
     return {"temperature": settings.temp, **{name: getattr(settings, name) for name in _SAMPLING}}
+
+
+def reasoning(settings: Settings) -> Any:
+    """The setting `think` as :attr:`tensorsharp.chat.ChatOptions.reasoning`."""
+    return {"on": True, "off": False}.get(settings.think or "", settings.think)
 
 
 def verbosity(ctx: click.Context, verbose: int, settings: Settings, *, alone: bool = False) -> int:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length", "cancelled", "timeout", "error"]
 """stop: an end token or stop string; length: max_tokens or the context is full."""
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model is to reason before it answers."""
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 
 @dataclass(frozen=True, slots=True)

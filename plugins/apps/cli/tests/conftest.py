@@ -8,9 +8,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
@@ -18,6 +20,11 @@ import pytest
 
 from tensorsharp.testing.tinygguf import add_value
 from tensorsharp.testing.tinyvocab import byte_vocabulary
+
+if TYPE_CHECKING:
+    from tensorsharp.config import Settings
+    from tensorsharp.llm import LLM
+    from tensorsharp_app_cli.repl.session import Session
 
 HERE = Path(__file__).parent
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
@@ -107,6 +114,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_file: Path) -> 
     found = World(tmp_path, model_file)
     for name, value in {
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
         "TENSORSHARP_BACKEND": "scripted",
         "SCRIPT": "Grüße!\nZwei.",
         "ASKED": str(found.asked),
@@ -123,3 +131,29 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_file: Path) -> 
     importlib.invalidate_caches()
     yield found
     sys.modules.pop("scripted", None)
+
+
+Make = Callable[..., "Session"]
+"""Makes a session; keyword arguments are settings."""
+
+
+@pytest.fixture
+def make(world: World) -> Iterator[Make]:
+    """Makes sessions with the scripted model; keyword arguments are settings."""
+    from tensorsharp.config import resolve
+    from tensorsharp.llm import load
+    from tensorsharp_app_cli.modelpath import model_path
+    from tensorsharp_app_cli.repl.session import Session
+    from tensorsharp_app_cli.status import Status
+
+    with ExitStack() as stack:
+
+        def opened(model: str, settings: Settings) -> LLM:
+            return load(model_path(model, settings), backend=settings.backend or "scripted", device=settings.device)
+
+        def made(**settings: Any) -> Session:
+            found = Session(opened, world.model, replace(resolve(environ={}).settings, **settings), Status())
+            stack.callback(lambda: found.close())
+            return found
+
+        yield made

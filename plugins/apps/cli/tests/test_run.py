@@ -51,6 +51,7 @@ def test_json_is_one_object(world: World) -> None:
     ids = data.pop("token_ids")
     assert data == {
         "text": TEXT,
+        "reasoning": "",
         "finish_reason": "stop",
         "seed": 7,
         "usage": {"prompt": PROMPT, "cached": 0, "completion": IDS},

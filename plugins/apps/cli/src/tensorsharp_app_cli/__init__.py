@@ -20,3 +20,5 @@ completion_spec = PluginSpec(
     target="tensorsharp_app_cli.completion:completion", api=(1, 0), summary="Print what a shell needs to complete commands."
 )
 batch_spec = PluginSpec(target="tensorsharp_app_cli.batch:batch", api=(1, 0), summary="Answer a file of requests, many at once.")
+ps_spec = PluginSpec(target="tensorsharp_app_cli.server:ps", api=(1, 0), summary="List the models that a server has in memory.")
+stop_spec = PluginSpec(target="tensorsharp_app_cli.server:stop", api=(1, 0), summary="Take a model out of a server's memory.")

@@ -55,7 +55,7 @@ def batch(ctx: click.Context, /, requests: Path, results: Path, model: str, verb
         left = [line for line in asked if line.key not in found.answered]
         failed = 0
         if left:
-            with loaded(ctx, str(path), settings, status, alone=False) as llm, _progress(status, len(asked), len(left)) as tell:
+            with loaded(ctx, path, settings, status, alone=False) as llm, _progress(status, len(asked), len(left)) as tell:
                 failed = asyncio.run(_answer_all(llm, left, settings, found, tell))
     if status.shown:
         click.echo(f"{len(left) - failed} answered, {failed} failed, {len(asked) - len(left)} were answered before", err=True)

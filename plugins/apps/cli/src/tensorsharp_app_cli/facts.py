@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tensorsharp.generation import Reply
+
 if TYPE_CHECKING:
-    from tensorsharp.generation import Reply
+    from tensorsharp.chat import ChatReply
     from tensorsharp.llm import LLM
     from tensorsharp.types import TokenEvent
 
 
-def as_data(llm: LLM, reply: Reply) -> dict[str, Any]:
+def as_data(llm: LLM, finished: Reply | ChatReply) -> dict[str, Any]:
     """The object that `--json` prints. Times are seconds."""
+    reply = tokens_of(finished)
     timings, usage = reply.timings, reply.usage
     data: dict[str, Any] = {
-        "text": reply.text,
+        "text": content_of(finished),
+        "reasoning": "" if isinstance(finished, Reply) else finished.reasoning,
         "token_ids": list(reply.token_ids),
         "finish_reason": reply.finish_reason,
         "seed": reply.seed,
@@ -41,8 +45,19 @@ def _logprob(llm: LLM, event: TokenEvent) -> dict[str, Any]:
     return {"token": event.token, "piece": piece(event.token), "logprob": event.logprob, "top": top}
 
 
-def speeds(reply: Reply) -> str:
+def tokens_of(finished: Reply | ChatReply) -> Reply:
+    """The reply as tokens, whether or not it was read as part of a conversation."""
+    return finished if isinstance(finished, Reply) else finished.reply
+
+
+def content_of(finished: Reply | ChatReply) -> str:
+    """The answer, without reasoning."""
+    return finished.text if isinstance(finished, Reply) else finished.content
+
+
+def speeds(finished: Reply | ChatReply) -> str:
     """One line: how much was read and written, how fast, and why it ended."""
+    reply = tokens_of(finished)
     timings, usage = reply.timings, reply.usage
     cached = f" ({usage.cached} cached)" if usage.cached else ""
     read = f"prompt {usage.prompt} tokens{cached}, {timings.prefill_tps:.1f} tok/s"

@@ -6,7 +6,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,15 +53,13 @@ def run(ctx: click.Context, /, model: str, prompt: str | None, as_json: bool, ve
     text = one_shot(prompt, status)
     if text is None and (as_json or not sys.stdout.isatty()):
         raise ConfigError("There is no prompt; expected a text as PROMPT or from a pipe.")
-    with loaded(ctx, str(path), settings, status) as llm:
-        if text is None:
-            from tensorsharp_app_cli.chat import converse
+    if text is None:
+        _converse(ctx, model, settings, status, verbose)
+        return
+    from tensorsharp_app_cli.answer import answer
 
-            converse(llm, settings, status)
-        else:
-            from tensorsharp_app_cli.answer import answer
-
-            answer(llm, text, settings, status, as_json=as_json)
+    with loaded(ctx, path, settings, status) as llm:
+        answer(llm, text, settings, status, as_json=as_json)
         _report(ctx, llm, verbose)
 
 
@@ -72,37 +71,49 @@ def run(ctx: click.Context, /, model: str, prompt: str | None, as_json: bool, ve
 def chat(ctx: click.Context, /, model: str, verbose: int, **given: Any) -> None:
     """Hold a conversation with MODEL: a .gguf file, user/repo[:QUANT] on the hub, or an alias.
 
-    A line is a message. Ctrl-C stops an answer; /bye or Ctrl-D leaves. Without a terminal, messages are read from standard
-    input, one a line.
+    A line is a message, and "/help" tells the rest: commands begin with "/", and Ctrl-C stops an answer. Without a
+    terminal, messages and commands are read from standard input, one a line.
     """
-    from tensorsharp_app_cli.chat import converse
-
     settings = options.settle(ctx, given)
     status = Status(always=options.verbosity(ctx, verbose, settings, alone=True) > 0)
-    with loaded(ctx, str(model_path(model, settings)), settings, status) as llm:
-        converse(llm, settings, status)
-        _report(ctx, llm, verbose)
+    _converse(ctx, model, settings, status, verbose)
+
+
+def _converse(ctx: click.Context, model: str, settings: Settings, status: Status, verbose: int) -> None:
+    from tensorsharp_app_cli.repl.loop import converse
+    from tensorsharp_app_cli.repl.session import Session
+
+    def opened(name: str, wanted: Settings) -> LLM:
+        return _open(ctx, model_path(name, wanted), wanted, status)
+
+    with status, closing(Session(opened, model, settings, status)) as session, second_interrupt_ends():
+        converse(session)
+        _report(ctx, session.llm, verbose)
 
 
 @contextmanager
-def loaded(ctx: click.Context, path: str, settings: Settings, status: Status, *, alone: bool = True) -> Iterator[LLM]:
-    """The model, as the settings want it, for one request at a time or (not alone) for many; closed at the end.
+def loaded(ctx: click.Context, path: Path, settings: Settings, status: Status, *, alone: bool = True) -> Iterator[LLM]:
+    """The model, as the settings want it, for one request at a time or (not alone) for many; closed at the end."""
+    with status, _open(ctx, path, settings, status, alone=alone) as llm, second_interrupt_ends():
+        yield llm
 
-    Closing waits for the step that is being computed. A second Ctrl-C does not: it ends the process at once.
-    """
+
+def _open(ctx: click.Context, path: Path, settings: Settings, status: Status, *, alone: bool = True) -> LLM:
     from tensorsharp.llm import load
 
     status.say("starting")
+    return load(path, progress=status.loading, **options.loading(ctx, settings, alone=alone))
+
+
+@contextmanager
+def second_interrupt_ends() -> Iterator[None]:
+    """After Ctrl-C a model that is closed waits for the step that is being computed; the next Ctrl-C ends the process."""
     try:
-        with load(path, progress=status.loading, **options.loading(ctx, settings, alone=alone)) as llm:
-            try:
-                yield llm
-            except KeyboardInterrupt:
-                if threading.current_thread() is threading.main_thread():
-                    signal.signal(signal.SIGINT, signal.SIG_DFL)
-                raise
-    finally:
-        status.clear()
+        yield
+    except KeyboardInterrupt:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise
 
 
 def _report(ctx: click.Context, llm: LLM, verbose: int) -> None:

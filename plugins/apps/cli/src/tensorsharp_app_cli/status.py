@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from types import TracebackType
+from typing import Self
 
 import click
 
@@ -13,7 +15,8 @@ _STAGES = {"open": "opening the file", "weights": "loading the weights", "tokeni
 class Status:
     """Silent unless stderr is a terminal, or asked to speak; then one line, or without a terminal a line for each stage.
 
-    Whoever prints something else calls `clear` first. The texts are plain ASCII, so that a character is a column.
+    Whoever prints something else calls `clear` first; as a context manager it is cleared at the end. The texts are plain
+    ASCII, so that a character is a column.
     """
 
     def __init__(self, *, always: bool = False) -> None:
@@ -48,6 +51,12 @@ class Status:
         line = f"{text} ..."[: max(1, _columns() - 1)]
         click.echo(f"\r{line:<{self._width}}", nl=False, err=True)
         self._width = len(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.clear()
 
     def clear(self) -> None:
         """Take the line away."""

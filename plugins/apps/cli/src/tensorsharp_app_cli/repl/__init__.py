@@ -1,0 +1,1 @@
+"""A conversation on a terminal, with commands that begin with "/"."""
