@@ -42,6 +42,8 @@ def local(world: World, remote: FakeHub, monkeypatch: pytest.MonkeyPatch) -> Fak
     """The same for commands in this process, where huggingface_hub has read its environment already."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(world.folder / "hf/hub"))
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", remote.url)
+    template = f"{remote.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     return remote
 

@@ -129,7 +129,7 @@ def _streams(
             raise ConfigError(f"--{name.replace('_', '-')} is for growing contexts; --concurrency measures something else.")
     most = max(asked.counts)
     chosen = replace(settings, ctx_size=asked.context, parallel=most, queue=None, step_tokens=max(settings.step_tokens, most))
-    with _csv(csv_file) as file, loaded(ctx, str(path), chosen, status, alone=False) as llm:
+    with _csv(csv_file) as file, loaded(ctx, path, chosen, status, alone=False) as llm:
         rows = list(_shown(measure_streams(llm, asked, status.say), file, status, as_json=as_json))
         if as_json:
             shape = {"shared_prefix": asked.shared, "prompt_tokens": asked.own, "gen_tokens": asked.written}

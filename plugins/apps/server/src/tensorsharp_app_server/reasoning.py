@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorsharp.dialect import EFFORTS, Effort
+from tensorsharp.types import EFFORTS, Effort
 from tensorsharp_app_server.fields import Fields
 
 FIELDS = ("reasoning_effort", "think", "enable_thinking")
