@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
+import anthropic
 import httpx
 import ollama
 import openai
@@ -34,6 +35,7 @@ class Served:
         assert self._ready.wait(20)
         self.http = httpx.Client(base_url=self.url, timeout=20)
         self.openai = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        self.anthropic = anthropic.Anthropic(base_url=self.url, api_key="none", max_retries=0, timeout=20)
         self.ollama = ollama.Client(self.url, timeout=20)
 
     async def _main(self) -> None:
@@ -71,6 +73,7 @@ class Served:
         self.http.close()
         self.openai.close()
         self.ollama.close()
+        self.anthropic.close()
         self.program.should_exit = True
         self._thread.join(20)
         assert not self._thread.is_alive()

@@ -33,6 +33,7 @@ ADAPTERS = (
     "openai_embeddings",
     "ollama_chat",
     "ollama_models",
+    "anthropic_messages",
 )
 """Modules of `api`; each has `routes(service)`."""
 

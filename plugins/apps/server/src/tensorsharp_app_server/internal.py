@@ -16,6 +16,7 @@ from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.errors import BackendError, RequestError
 from tensorsharp.generation import Generation, Reply
 from tensorsharp.llm import LLM
+from tensorsharp.text.toolcalls import read_tools
 from tensorsharp.types import TokenEvent
 from tensorsharp_app_server.endpoint import Call
 from tensorsharp_app_server.errors import RefusedError
@@ -203,6 +204,12 @@ async def evaluated(llm: LLM, jobs: Sequence[tuple[Sequence[int], Evaluation]], 
     finally:
         for handle in handles:
             handle.cancel()
+
+
+def rendered(llm: LLM, messages: Sequence[Mapping[str, Any]], options: ChatOptions) -> str:
+    """The text that a conversation becomes, ready for the reply."""
+    tools = read_tools(() if options.tool_choice == "none" else options.tools)
+    return llm.dialect.prompt(messages, tools, options.reasoning, options.template_kwargs).text
 
 
 def prompt_ids(llm: LLM, prompt: str | Sequence[int], suffix: str | None) -> list[int]:

@@ -24,7 +24,9 @@ def routes(service: Service) -> list[Route]:
 
 async def every(call: Call) -> Body:
     entries = await asyncio.to_thread(call.service.host.catalog.entries)
-    return json_body({"object": "list", "data": [_model(entry) for entry in entries]})
+    models = [_model(entry) for entry in entries]
+    ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"]} if models else {"first_id": None, "last_id": None}
+    return json_body({"object": "list", "data": models, "has_more": False, **ends})
 
 
 async def one(call: Call) -> Body:
@@ -32,4 +34,13 @@ async def one(call: Call) -> Body:
 
 
 def _model(entry: Entry) -> dict[str, Any]:
-    return {"id": entry.name, "object": "model", "created": int(entry.modified.timestamp()), "owned_by": "local"}
+    """With the fields that OpenAI's clients read, and those that Anthropic's do."""
+    return {
+        "id": entry.name,
+        "object": "model",
+        "created": int(entry.modified.timestamp()),
+        "owned_by": "local",
+        "type": "model",
+        "display_name": entry.name,
+        "created_at": entry.modified.isoformat().replace("+00:00", "Z"),
+    }

@@ -7,13 +7,12 @@ from typing import Any
 
 from starlette.routing import Route
 
-from tensorsharp.chat import ChatOptions
 from tensorsharp.llm import LLM
-from tensorsharp.text.toolcalls import read_tools
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import openai, openai_chat
 from tensorsharp_app_server.endpoint import Call, Handler, route
 from tensorsharp_app_server.fields import are_ids
+from tensorsharp_app_server.internal import rendered
 from tensorsharp_app_server.service import Service
 
 
@@ -35,7 +34,7 @@ async def tokenize(call: Call) -> Body:
 
     def ids_of(llm: LLM) -> list[int]:
         if messages is not None:
-            return llm.tokenize_prompt(_rendered(llm, messages, options))
+            return llm.tokenize_prompt(rendered(llm, messages, options))
         return llm.tokenize(text or "", special=special, bos=bos)
 
     async with call.service.host.use(body.text("model")) as served:
@@ -62,9 +61,4 @@ async def apply_template(call: Call) -> Body:
     """The text that a conversation becomes, ready for the reply."""
     messages, options = openai_chat.read_messages(call.body), openai_chat.read_options(call.body)
     async with call.service.host.use(call.body.text("model")) as served:
-        return json_body({"prompt": await asyncio.to_thread(_rendered, served.llm, messages, options)})
-
-
-def _rendered(llm: LLM, messages: list[Any], options: ChatOptions) -> str:
-    tools = read_tools(() if options.tool_choice == "none" else options.tools)
-    return llm.dialect.prompt(messages, tools, options.reasoning, options.template_kwargs).text
+        return json_body({"prompt": await asyncio.to_thread(rendered, served.llm, messages, options)})
