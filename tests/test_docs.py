@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 from tensorsharp import config, hooks
 from tensorsharp.plugin import GROUPS
-from tensorsharp.registry import DISABLE_VARIABLE
+from tensorsharp.registry import DISABLE_VARIABLE, Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -48,6 +50,20 @@ def test_every_entry_point_group_is_documented(name: str) -> None:
 def test_every_setting_is_documented_with_what_it_expects(name: str) -> None:
     expected = config.EXPECTED[name]
     assert f"| `{name.replace('_', '-')}` | {expected} |" in TEXT
+
+
+def flags(command: click.Command) -> Iterator[str]:
+    """What may be given to a command and to those below it, short forms left out."""
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from flags(below)
+    for option in command.params:
+        yield from (flag for flag in option.opts if flag.startswith("--"))
+
+
+@pytest.mark.parametrize("name", Registry().names("command"))
+def test_every_flag_is_documented(name: str) -> None:
+    known = set(flags(Registry().load("command", name))) - {"--verbose"}  # `-v` stands there
+    assert {flag for flag in known if not re.search(rf"`?{flag}[` |]", TEXT)} == set()
 
 
 @pytest.mark.parametrize("name", [config.CONFIG_VARIABLE, DISABLE_VARIABLE])

@@ -13,13 +13,8 @@ from tests.goldens.records import Greedy
 from tests.realmodels import SMOLLM2, needs
 
 import tensorsharp
-from tensorsharp.registry import Registry
 from tensorsharp.testing.tinygguf import tiny, write_tiny
 
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 CHAT = (
     "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
     "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n"
@@ -41,12 +36,6 @@ def answered(path: Path, *arguments: str) -> dict[str, Any]:
     """The object that `run --json` prints."""
     data: dict[str, Any] = json.loads(command("run", str(path), QUESTION, "--json", *arguments))
     return data
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    checkpoint = tiny("llama", tokenizer="bytes", chat_template=TEMPLATE, weight_type="Q8_0")
-    return write_tiny(tmp_path_factory.mktemp("models") / "tiny.gguf", checkpoint)
 
 
 @pytest.mark.parametrize("backend", ["ggml", "reference"])
@@ -97,11 +86,3 @@ def test_a_real_model_is_asked_through_its_template() -> None:
     data = json.loads(command("run", str(needs(SMOLLM2)), question, "--json", "--temp", "0", "-n", "1"))
     assert data["usage"]["prompt"] == begin
     assert data["token_ids"] == golden.ids[index, begin : begin + 1].tolist()
-
-
-@pytest.mark.parametrize("name", ["run", "chat", "show", "bench"])
-def test_every_flag_is_documented(name: str) -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text(encoding="utf-8")
-    flags = [flag for option in Registry().load("command", name).params for flag in option.opts if flag.startswith("-")]
-    assert len(flags) > 3
-    assert [flag for flag in flags if f"`{flag}`" not in page and f"`{flag} " not in page and flag != "--verbose"] == []

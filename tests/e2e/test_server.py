@@ -23,10 +23,6 @@ from tests.realmodels import SMOLLM2, needs
 import tensorsharp
 from tensorsharp.testing.tinygguf import tiny, write_tiny
 
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 ASKED: Any = [{"role": "user", "content": "Why is the sky blue?"}]
 TOOLS: Any = [
     {
@@ -54,12 +50,6 @@ def refused(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, which must end by itself."""
     command = [sys.executable, "-m", "tensorsharp", "serve", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    checkpoint = tiny("llama", tokenizer="bytes", chat_template=TEMPLATE, weight_type="Q8_0")
-    return write_tiny(tmp_path_factory.mktemp("models") / "tiny.gguf", checkpoint)
 
 
 @pytest.mark.parametrize("backend", ["ggml", "reference"])

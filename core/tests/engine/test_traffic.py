@@ -25,6 +25,16 @@ CONTEXT = 128
 PARTING = 45
 SAVED_BYTES = 32
 """Of one savepoint: a ring of four rows and a hash in four numbers, float32."""
+SHAPE = {
+    "blocks": st.integers(2, 7),
+    "window": st.integers(4, 9),
+    "seats": st.integers(1, 5),
+    "step": st.integers(5, 48),
+    "chunk": st.integers(1, 48),
+    "busy": st.integers(1, 48),
+    "priorities": st.booleans(),
+}
+"""Of pools and steps."""
 
 
 @lru_cache(None)
@@ -70,13 +80,7 @@ class Traffic(RuleBasedStateMachine):
 
     @initialize(
         model=st.sampled_from([MODEL, FULL, SLIDING]),
-        blocks=st.integers(2, 7),
-        window=st.integers(4, 9),
-        seats=st.integers(1, 5),
-        step=st.integers(5, 48),
-        chunk=st.integers(1, 48),
-        busy=st.integers(1, 48),
-        priorities=st.booleans(),
+        **SHAPE,
         saved=st.sampled_from([0, SAVED_BYTES, 3 * SAVED_BYTES, 100 * SAVED_BYTES]),
         ram=st.sampled_from([0, 0, 700, 1 << 20]),
         codec=st.sampled_from([None, None, CoarseCodec()]),

@@ -15,7 +15,7 @@ from engine_bench import BLOCK, Bench, Runner
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, run_state_machine_as_test
-from test_traffic import CONTEXT, LIMITS, Traffic, asked
+from test_traffic import CONTEXT, LIMITS, SHAPE, Traffic, asked
 
 from tensorsharp.errors import BackendError
 from tensorsharp.protocols.backend import Backend, StateSizes, StepResult, Weights
@@ -87,13 +87,7 @@ class RealTraffic(Traffic):
     machine: Machine
 
     @initialize(
-        blocks=st.integers(2, 7),
-        window=st.integers(4, 9),
-        seats=st.integers(1, 5),
-        step=st.integers(5, 48),
-        chunk=st.integers(1, 48),
-        busy=st.integers(1, 48),
-        priorities=st.booleans(),
+        **SHAPE,
         savepoints=st.sampled_from([0, 1, 3, 100]),
     )
     def start(  # type: ignore[override]
