@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from tensorsharp.chat import ChatOptions, NamedTool
-from tensorsharp.dialect import EFFORTS, Effort
 from tensorsharp.errors import UnsupportedError
-from tensorsharp.types import Constraint
+from tensorsharp.types import EFFORTS, Constraint, Effort
 from tensorsharp_app_server.errors import Failure
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.forms import schema_of
