@@ -42,7 +42,7 @@ def test_lists_in_the_environment() -> None:
 
 def test_every_setting_has_its_variable() -> None:
     good = {"backend": "x", "device": "x", "kv_type": "f32", "stop": "x", "disable_plugins": "x", "top_p": "1", "raw": "1"}
-    good |= {"offline": "1", "no_mmproj": "1", "think": "on"}
+    good |= {"offline": "1", "history_ids": "1", "no_mmproj": "1", "think": "on"}
     good["log_format"] = "json"
     for name in EXPECTED:
         variable = f"TENSORSHARP_{name.upper()}"

@@ -20,6 +20,7 @@ from tensorsharp.types import Constraint, Effort, Finished, FinishReason
 
 if TYPE_CHECKING:
     from tensorsharp.llm import LLM
+    from tensorsharp.prompts import Prompt
 
 __all__ = [
     "ChatGeneration",
@@ -82,9 +83,17 @@ class ChatGeneration(Running[Delta]):
     """
 
     def __init__(
-        self, handle: RequestHandle, text: TextStream, parser: ReplyParser, stop: Sequence[str], *, one_call: bool, logprobs: bool
+        self,
+        handle: RequestHandle,
+        text: TextStream,
+        parser: ReplyParser,
+        stop: Sequence[str],
+        *,
+        one_call: bool,
+        logprobs: bool,
+        prompt: Prompt | None = None,
     ) -> None:
-        super().__init__(handle, logprobs=logprobs)
+        super().__init__(handle, logprobs=logprobs, prompt=prompt)
         self._stream = text
         self._parser = parser
         self._stops = StopStrings(stop)
@@ -160,7 +169,7 @@ def start_chat(
     asked = options or ChatOptions()
     tools = _tools(asked)
     prompt = llm.dialect.prompt(messages, tools, asked.reasoning, asked.template_kwargs)
-    ids = llm.tokenize_prompt(prompt.text)
+    made = llm.prompts.make(prompt.rendered, scope=params.get("cache_scope"), history_ids=params.get("history_ids"))
     grammar = reply_grammar(
         llm,
         prompt,
@@ -170,14 +179,15 @@ def start_chat(
         constraint=asked.constraint,
         budget=asked.reasoning_budget,
     )
-    handle, sampling = llm.submit(ids, params, grammar)
+    handle, sampling = llm.submit(made, params, grammar)
     return ChatGeneration(
         handle,
         TextStream(llm.tokenizer, shown=llm.dialect.shown(prompt.format)),
-        ReplyParser(prompt.format, tools, opened=prompt.opened, salt=_salt(ids)),
+        ReplyParser(prompt.format, tools, opened=prompt.opened, salt=_salt(made.ids)),
         sampling.stop,
         one_call=not asked.parallel_tool_calls,
         logprobs=sampling.logprobs is not None,
+        prompt=made,
     )
 
 

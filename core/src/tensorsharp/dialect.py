@@ -12,6 +12,7 @@ from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.text import conversation, toolprompt
 from tensorsharp.text.channels import Reasoning, ReplyFormat, tagged_reply
 from tensorsharp.text.formats.tagged_json import TAGGED_JSON
+from tensorsharp.text.rendering import Rendered
 from tensorsharp.text.styles import FORMATS, PLAIN, detect_format, detect_reasoning
 from tensorsharp.text.template import ChatTemplate
 from tensorsharp.text.toolcalls import Tools
@@ -26,10 +27,14 @@ class ChatPrompt:
     opened, closed: the prompt ends inside the reasoning, or behind reasoning that it has closed.
     """
 
-    text: str
+    rendered: Rendered
     format: ReplyFormat
     opened: bool
     closed: bool = False
+
+    @property
+    def text(self) -> str:
+        return self.rendered.text
 
 
 class Dialect:
@@ -73,15 +78,15 @@ class Dialect:
         """
         switches, closes = self._switches(reasoning)
         made, listed, format = self._arranged(conversation.read_messages(messages), tools)
-        text = self.template.render(made, tools=listed, **{**switches, **(variables or {})})
-        tags = self.reasoning
+        rendered = Rendered(self.template, made, {"tools": listed, **switches, **(variables or {})})
+        tags, end = self.reasoning, rendered.text.rstrip()
         if tags is None:
-            return ChatPrompt(text, format, opened=False)
-        opened, closed = (text.rstrip().endswith(tag) for tag in (tags.open, tags.close))
+            return ChatPrompt(rendered, format, opened=False)
+        opened, closed = (end.endswith(tag) for tag in (tags.open, tags.close))
         if closes and not closed:
-            text += f"{'' if opened else tags.open}\n\n{tags.close}\n\n"
+            rendered.text += f"{'' if opened else tags.open}\n\n{tags.close}\n\n"
             opened, closed = False, True
-        return ChatPrompt(text, format, opened, closed)
+        return ChatPrompt(rendered, format, opened, closed)
 
     def shown(self, format: ReplyFormat) -> dict[int, str]:
         """The control tokens whose text the format needs to see."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import BackendError
 from tensorsharp.types import Finished, FinishReason, Timings, TokenEvent, Usage
+
+if TYPE_CHECKING:
+    from tensorsharp.prompts import History, Prompt
 
 Piece = TypeVar("Piece")
 
@@ -21,6 +24,7 @@ class Reply:
 
     token_ids: every generated token, also those whose text was cut off with a stop string; end tokens are left out.
     logprobs: one event a token if log-probabilities were asked for, else None. stop: the stop string that ended it.
+    history: None where the prompt's ids follow from its text alone, else what is said of them.
     """
 
     text: str
@@ -31,15 +35,17 @@ class Reply:
     timings: Timings
     logprobs: tuple[TokenEvent, ...] | None = None
     stop: str | None = None
+    history: History | None = None
 
 
 class Running(Generic[Piece]):
     """A running request as pieces of what it gives. Iterate it (`for` or `async for`); the first piece that is read later
     waits for nothing but the model, which works meanwhile. BackendError if the request failed; the pieces before that
-    were given. One that is dropped is cancelled.
+    were given. One that is dropped is cancelled. prompt: what it replies to, as ids, where it came from a conversation.
     """
 
-    def __init__(self, handle: RequestHandle, *, logprobs: bool) -> None:
+    def __init__(self, handle: RequestHandle, *, logprobs: bool, prompt: Prompt | None = None) -> None:
+        self.prompt = prompt
         self._handle = handle
         self._logprobs = logprobs
         self._events: list[TokenEvent] = []
@@ -99,6 +105,14 @@ class Running(Generic[Piece]):
         else:
             self._events.append(event)
         self._ready += self._take(None if event is None else event.token)
+        if event is None:
+            self._remember()
+
+    def _remember(self) -> None:
+        """Have the reply of a conversation remembered, if it is whole."""
+        keep = None if self.prompt is None else self.prompt.keep
+        if keep is not None and not self._cut and self._handle.result().reason in ("stop", "length"):
+            keep("".join(self._text), [e.token for e in self._events])
 
     def _take(self, token: int | None) -> Iterable[Piece]:
         """The pieces that a token makes certain, or at the end (None) those held back."""
@@ -120,6 +134,7 @@ class Running(Generic[Piece]):
             timings=finished.timings,
             logprobs=tuple(self._events) if self._logprobs else None,
             stop=self._stopped,
+            history=None if self.prompt is None else self.prompt.history,
         )
 
 
@@ -129,8 +144,8 @@ class Generation(Running[str]):
     `result()` or `await wait()` reads the rest and gives the :class:`Reply`.
     """
 
-    def __init__(self, handle: RequestHandle, text: TextStream, *, logprobs: bool) -> None:
-        super().__init__(handle, logprobs=logprobs)
+    def __init__(self, handle: RequestHandle, text: TextStream, *, logprobs: bool, prompt: Prompt | None = None) -> None:
+        super().__init__(handle, logprobs=logprobs, prompt=prompt)
         self._stream = text
 
     def result(self) -> Reply:

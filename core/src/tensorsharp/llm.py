@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from os import PathLike, fspath
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from tensorsharp.caching import DEFAULT_STORE, cache_config
-from tensorsharp.engine.config import BUSY_TOKENS, SAVED_BYTES, STEP_TOKENS, EngineConfig, SchedulerConfig
+from tensorsharp.engine.config import BUSY_TOKENS, SAVED_BLOCKS, SAVED_BYTES, STEP_TOKENS, EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
 from tensorsharp.engine.eventlog import EventLog
 from tensorsharp.engine.handle import RequestHandle
@@ -26,6 +26,7 @@ from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
 from tensorsharp.generation import Generation, Reply
 from tensorsharp.opening import Opened
 from tensorsharp.parameters import sampling_params
+from tensorsharp.prompts import Prompt, Prompts
 from tensorsharp.protocols.backend import Backend, BackendOptions
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.chat import ChatStyle, HasChatStyle
@@ -72,11 +73,13 @@ def load(
     chunk_tokens: int = STEP_TOKENS,
     busy_tokens: int = BUSY_TOKENS,
     saved_bytes: int = SAVED_BYTES,
+    saved_blocks: int = SAVED_BLOCKS,
     kv_codec: str | None = None,
     kv_ram: int = 0,
     kv_ssd: str | PathLike[str] | None = None,
     checkpoints: str | PathLike[str] | None = None,
     checkpoint_store: str = DEFAULT_STORE,
+    history_ids: bool = False,
     composition_log: str | PathLike[str] | None = None,
     progress: Progress | None = None,
     backend_options: Mapping[str, str] | None = None,
@@ -85,11 +88,12 @@ def load(
     """Open a GGUF file and make it ready to run.
 
     ctx_size: positions of one request, prompt and reply (None: the model's own, at most 8,192). kv_type: f16, bf16 or
-    f32. parallel to saved_bytes: see :class:`~tensorsharp.engine.config.SchedulerConfig`. kv_codec: the plugin that encodes
+    f32. parallel to saved_blocks: see :class:`~tensorsharp.engine.config.SchedulerConfig`. kv_codec: the plugin that encodes
     what is kept below the blocks of the device (None: as it is); kv_ram: bytes of host memory for that; kv_ssd: a folder for
     that, DIR or DIR:SIZE. checkpoints: a folder where the beginnings that prompts share outlive the process, kept by the plugin
-    `checkpoint_store`. composition_log: a file
-    that takes every step, prompts included, for :mod:`tensorsharp.replay`. progress is called on this thread.
+    `checkpoint_store`. history_ids: whether the ids that the model made replace what re-tokenising past replies gives
+    (:mod:`tensorsharp.prompts`). composition_log: a file that takes every step, prompts included, for
+    :mod:`tensorsharp.replay`. progress is called on this thread.
     backend_options: the backend's own flags. registry: the plugins to choose from (None: all installed). ModelError if
     the file is refused, PluginError if no plugin serves it, ConfigError for a value that cannot be used, CapacityError
     with the numbers if memory does not suffice; nothing is left open then.
@@ -97,7 +101,7 @@ def load(
     tell = progress or (lambda stage, fraction: None)
     if kv_type not in FORMAT_BYTES:
         raise ConfigError(f"kv_type is {kv_type!r}; expected one of {', '.join(FORMAT_BYTES)}.")
-    scheduler = SchedulerConfig(parallel, queue, step_tokens, chunk_tokens, busy_tokens, saved_bytes)
+    scheduler = SchedulerConfig(parallel, queue, step_tokens, chunk_tokens, busy_tokens, saved_bytes, saved_blocks)
     began = time.perf_counter()
     with ExitStack() as stack:
         tell("open", 0.0)
@@ -138,7 +142,8 @@ def load(
             stack.callback(hooks.call, "on_model_unloaded", path=file.path)
         capabilities = frozenset() if plugin.spec is None else plugin.spec.capabilities
         seconds = time.perf_counter() - began
-        return LLM(file, model, runs_on, engine, ready, stack.pop_all(), load_s=seconds, capabilities=capabilities)
+        facts: dict[str, Any] = {"load_s": seconds, "capabilities": capabilities, "history_ids": history_ids}
+        return LLM(file, model, runs_on, engine, ready, stack.pop_all(), **facts)
 
 
 def _hooks(plugins: Registry) -> Hooks | None:
@@ -169,7 +174,8 @@ class LLM:
 
     Made by :func:`load`. Keyword arguments named `params` are the fields of
     :class:`~tensorsharp.types.SamplingParams`, and `id`, `priority`, `timeout_s` and `cache_scope` of
-    :class:`~tensorsharp.types.GenerationRequest`; `constraint` is a :class:`~tensorsharp.types.Constraint`. An unknown one
+    :class:`~tensorsharp.types.GenerationRequest`; `constraint` is a :class:`~tensorsharp.types.Constraint`, and for
+    conversations `history_ids` says whether ids that the model made replace those of past replies. An unknown one
     or a bad value is a RequestError, a full queue a CapacityError.
     """
 
@@ -184,6 +190,7 @@ class LLM:
         *,
         load_s: float = 0.0,
         capabilities: frozenset[str] = frozenset(),
+        history_ids: bool = False,
     ) -> None:
         self.file = file
         self.model = model
@@ -192,6 +199,7 @@ class LLM:
         self.tokenizer = tokenizer
         self.load_s = load_s
         self.capabilities = capabilities
+        self.prompts = Prompts(tokenizer, history_ids=history_ids, boundaries=lambda: engine.uses_boundaries)
         self._owned = owned
 
     # prompts in -------------------------------------------------------------------------------------------------
@@ -209,13 +217,13 @@ class LLM:
                     param="system",
                     hint="Write it into the prompt.",
                 )
-            return self._start(self.tokenizer.encode(prompt), params)
+            return self.stream_ids(self.tokenizer.encode(prompt), **params)
         messages = [{"role": "user", "content": prompt}]
         return self.stream_chat(messages if system is None else [{"role": "system", "content": system}, *messages], **params)
 
     def stream_ids(self, ids: Sequence[int], **params: Any) -> Generation:
         """Start the continuation of token ids; see :meth:`stream`."""
-        return self._start(list(ids), params)
+        return self._start(Prompt(tuple(ids)), params)
 
     def generate(self, prompt: str, *, system: str | None = None, raw: bool = False, **params: Any) -> Reply:
         """The whole reply to a prompt; see :meth:`stream`."""
@@ -236,7 +244,7 @@ class LLM:
 
         The reply is its text as the model writes it; :meth:`start_chat` tells content, reasoning and tool calls apart.
         """
-        return self._start(self.tokenize_chat(messages), params)
+        return self._start(self.chat_prompt(messages, **params), params)
 
     def start_chat(self, messages: Sequence[Message], options: ChatOptions | None = None, **params: Any) -> ChatGeneration:
         """Start the reply to a conversation; iterate the result for deltas of content, reasoning and tool calls.
@@ -311,15 +319,18 @@ class LLM:
 
     def tokenize_chat(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a rendered conversation, ready for the reply; the beginning-of-text token once."""
+        return list(self.chat_prompt(messages, history_ids=False).ids)
+
+    def chat_prompt(self, messages: Sequence[Message], **params: Any) -> Prompt:
+        """A conversation as :meth:`stream_chat` takes it. Of the parameters only `history_ids` and `cache_scope` matter."""
         from tensorsharp.text.toolcalls import Tools
 
-        return self.tokenize_prompt(self.dialect.prompt(messages, Tools(())).text)
+        rendered = self.dialect.prompt(messages, Tools(())).rendered
+        return self.prompts.make(rendered, scope=params.get("cache_scope"), history_ids=params.get("history_ids"))
 
     def tokenize_prompt(self, text: str) -> list[int]:
         """Ids of a text that a template made, in which the beginning-of-text token may stand already."""
-        ids = self.tokenizer.encode(text)
-        bos = self.tokenizer.bos
-        return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
+        return self.prompts.encode(text)
 
     def fill_ids(self, before: str, after: str) -> list[int]:
         """Ids of a prompt whose reply stands between two texts. UnsupportedError if the model was not made for it."""
@@ -348,25 +359,12 @@ class LLM:
         return self.engine.embed([self.tokenizer.encode(t) if isinstance(t, str) else t for t in texts], kind)
 
     def stats(self) -> EngineStats:
-        return self.engine.stats()
+        return replace(self.engine.stats(), seam_tokens=self.prompts.seam_tokens)
 
     def report(self) -> dict[str, Any]:
         """Facts about this run, as plain data: device, arithmetic, whether the bitwise contract holds, fallbacks."""
-        names = self.model.weights()
-        bitwise = self.backend.bitwise(sorted({t.type_name for n, t in self.file.tensors.items() if n in names}))
-        return {
-            "model": self.file.path,
-            "architecture": self.file.architecture,
-            "context": self.engine.limit,
-            "backend": self.backend.name,
-            "device": self.backend.device,
-            "threads": self.backend.threads,
-            "arithmetic_id": self.backend.arithmetic_id,
-            "bitwise": asdict(bitwise),
-            "facts": dict(self.backend.describe()),
-            "fallbacks": dict(self.engine.stats().fallbacks),
-            "load_s": self.load_s,
-        }
+        facts = Opened(self.file, self.model, self.backend).facts()
+        return {**facts, "context": self.engine.limit, "fallbacks": dict(self.engine.stats().fallbacks), "load_s": self.load_s}
 
     def close(self) -> None:
         """End what runs, and give memory and file back. Idempotent."""
@@ -379,19 +377,23 @@ class LLM:
         self.close()
 
     def submit(
-        self, ids: Sequence[int], params: Mapping[str, Any], grammar: Grammar | None = None
+        self, prompt: Prompt | Sequence[int], params: Mapping[str, Any], grammar: Grammar | None = None
     ) -> tuple[RequestHandle, SamplingParams]:
         """Hand a prompt to the engine; its tokens come from the handle. params: see the class. grammar: a compiled constraint."""
+        prompt = prompt if isinstance(prompt, Prompt) else Prompt(tuple(prompt))
         options = {name: params[name] for name in REQUEST_OPTIONS if name in params}
         if options.get("constraint") is not None:
             if grammar is not None:
                 raise RequestError("The reply is bound twice.", param="constraint", hint="Use ChatOptions.constraint alone.")
             grammar = self.grammar(options["constraint"])
         options["constraint"] = grammar
-        sampling = sampling_params({name: value for name, value in params.items() if name not in options})
-        request = GenerationRequest(tuple(ids), sampling, self.tokenizer.end_tokens, **options)
-        return self.engine.submit(request), sampling
+        sampling = sampling_params({n: value for n, value in params.items() if n not in options and n != "history_ids"})
+        request = GenerationRequest(prompt.ids, sampling, self.tokenizer.end_tokens, prompt.boundaries, **options)
+        handle = self.engine.submit(request)
+        self.prompts.asked(prompt)
+        return handle, sampling
 
-    def _start(self, ids: list[int], params: Mapping[str, Any]) -> Generation:
-        handle, sampling = self.submit(ids, params)
-        return Generation(handle, TextStream(self.tokenizer, sampling.stop), logprobs=sampling.logprobs is not None)
+    def _start(self, prompt: Prompt, params: Mapping[str, Any]) -> Generation:
+        handle, sampling = self.submit(prompt, params)
+        text = TextStream(self.tokenizer, sampling.stop)
+        return Generation(handle, text, logprobs=sampling.logprobs is not None, prompt=prompt)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.backend import Backend, BackendOptions, Runner, StateSizes, StateStore
@@ -38,6 +38,21 @@ class Opened:
                 hint="Use a smaller quantisation of the model, or free some memory.",
             )
         return free - needed
+
+    def facts(self) -> dict[str, Any]:
+        """What is known of them, as plain data: device, arithmetic, whether the bitwise contract holds."""
+        names = self.model.weights()
+        bitwise = self.backend.bitwise(sorted({t.type_name for n, t in self.file.tensors.items() if n in names}))
+        return {
+            "model": self.file.path,
+            "architecture": self.file.architecture,
+            "backend": self.backend.name,
+            "device": self.backend.device,
+            "threads": self.backend.threads,
+            "arithmetic_id": self.backend.arithmetic_id,
+            "bitwise": asdict(bitwise),
+            "facts": dict(self.backend.describe()),
+        }
 
 
 @contextmanager

@@ -35,6 +35,10 @@ STEPS = (
     click.option("--step-tokens", metavar="N", help="Most tokens that are computed in a step.  [default: 512]"),
     click.option("--chunk-tokens", metavar="N", help="Most tokens of one prompt in a step.  [default: 512]"),
     click.option("--saved-bytes", metavar="SIZE", help="Memory for recurrent state of prompts seen before.  [default: 256M]"),
+    click.option("--saved-blocks", metavar="N", help="Blocks of a prompt from one such state to the next.  [default: 16]"),
+    click.option(
+        "--history-ids", is_flag=True, default=None, help="Keep past replies as the tokens that they were, not as their text."
+    ),
     click.option("--composition-log", metavar="FILE", help="Write down every step, prompts included, for replay."),
 )
 SHARING = (
@@ -72,7 +76,19 @@ SAMPLING = (
     click.option("--raw", is_flag=True, default=None, help="Leave the chat template out."),
 )
 _CACHE = ("kv_codec", "kv_ram", "kv_ssd", "checkpoints", "checkpoint_store")
-_ALONE = ("device", "threads", "ctx_size", "kv_type", "step_tokens", "chunk_tokens", "saved_bytes", "composition_log", *_CACHE)
+_ALONE = (
+    "device",
+    "threads",
+    "ctx_size",
+    "kv_type",
+    "step_tokens",
+    "chunk_tokens",
+    "saved_bytes",
+    "saved_blocks",
+    "history_ids",
+    "composition_log",
+    *_CACHE,
+)
 _TOGETHER = (*_ALONE, "parallel", "queue", "busy_tokens")
 _SAMPLING = (
     *("max_tokens", "top_k", "top_p", "min_p", "seed", "stop"),

@@ -18,6 +18,9 @@ Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model is to reason before it answers."""
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
+SEEDS = 2**63
+"""How many seeds there are, from 0 on."""
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -53,7 +56,7 @@ class SamplingParams:
             ("top_k", self.top_k >= 0, "0 (off) or more"),
             ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
             ("min_p", 0.0 <= self.min_p <= 1.0, "between 0 and 1"),
-            ("seed", self.seed is None or 0 <= self.seed < 2**63, "between 0 and 2^63-1"),
+            ("seed", self.seed is None or 0 <= self.seed < SEEDS, "between 0 and 2^63-1"),
             ("repeat_penalty", 0.0 < self.repeat_penalty <= 100.0, "above 0 and at most 100"),
             ("repeat_last_n", self.repeat_last_n >= -1, "-1 (all), 0 (off) or more"),
             ("presence_penalty", -100.0 <= self.presence_penalty <= 100.0, "between -100 and 100"),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tensorsharp.engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from tensorsharp.engine.config import SAVED_BLOCKS, CacheConfig, EngineConfig, SchedulerConfig
 from tensorsharp.engine.constrain import Masks
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.lower import Lower
@@ -101,6 +101,7 @@ class Bench:
         cache: CacheConfig = NO_CACHE,
         identity: str = "",
         parts: tuple[Runner, StateStore] | None = None,
+        saved_blocks: int = SAVED_BLOCKS,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.runner, self.store = parts or runner_and_store(state or sizes(), model)
@@ -111,7 +112,8 @@ class Bench:
         self.seats = Seats(
             self.store.layout, self.store.sizes, context, self.chunk, savepoints, self.lower.backing, self.store.copy
         )
-        scheduler = SchedulerConfig(self.seats.total, step_tokens=step, chunk_tokens=chunk, busy_tokens=busy or step)
+        limits = {"step_tokens": step, "chunk_tokens": chunk, "busy_tokens": busy or step, "saved_blocks": saved_blocks}
+        scheduler = SchedulerConfig(self.seats.total, **limits)
         config = EngineConfig(context, scheduler, history=history, identity=identity, cache=cache)
         self.core = EngineCore(self.runner, self.seats, config, checkpoints=self.lower.checkpoints, now=now)
 

@@ -64,7 +64,7 @@ def test_a_conversation_goes_on_from_its_own_last_turn(model: FakeModel) -> None
 
 @EVERY
 def test_a_prompt_that_parts_inside_a_block_begins_there(model: FakeModel) -> None:
-    bench = Bench(model=model, saved=SAVED)
+    bench = Bench(model=model, saved=SAVED, saved_blocks=2)
     bench.give(asked(100))
     other = request(prompt(80) + prompt(40, 9), max_tokens=8)
     sink = bench.give(other)
@@ -191,13 +191,35 @@ def test_a_recurrent_prefix_is_found_up_to_where_its_state_was_saved() -> None:
     bench = Bench(step=200, chunk=200, model=MODEL, saved=SAVED)
     first = replace(asked(180), boundaries=(40, 70, 110))
     bench.give(first)
-    # after the first message, before the last, and after the last block that the same prompt could find
-    assert bench.rows[:4] == [[32], [64], [64], [20]]
-    for shared, known in ((180, 160), (150, 96), (90, 32), (32, 32), (31, 0)):
+    # after what is shared, before the last message and the reply, and after the last block that the same prompt could find
+    assert bench.rows[:5] == [[32], [32], [32], [64], [20]]
+    for shared, known in ((180, 160), (150, 96), (90, 64), (63, 32), (32, 32), (31, 0)):
         other = request(prompt(shared) + prompt(30, 3), max_tokens=4)
         sink = bench.give(other)
         assert (shared, cached(sink)) == (shared, known)
         assert sink.tokens == alone(other).tokens
+
+
+def test_a_long_prompt_is_found_every_so_many_blocks() -> None:
+    bench = Bench(step=400, chunk=400, model=MODEL, saved=SAVED, saved_blocks=3)
+    bench.give(asked(310))
+    assert bench.rows[:4] == [[96], [96], [96], [22]]
+    for shared, known in ((309, 288), (287, 192), (100, 96), (95, 0)):
+        other = request(prompt(shared) + prompt(30, 3), max_tokens=2)
+        assert (shared, cached(bench.give(other))) == (shared, known)
+
+
+def test_where_a_chunk_just_happens_to_end_only_the_latest_state_is_kept() -> None:
+    bench = Bench(step=64, chunk=64, model=MODEL, saved=SAVED)
+    bench.give(replace(asked(300, tokens=2), boundaries=(40, 110)))
+    assert len(savepoints(bench)) == 3, "at 32, 96 and 288; those at 160 and 224 served until the next"
+
+
+def test_the_beginning_that_others_share_is_given_up_last() -> None:
+    bench = Bench(model=MODEL, saved=3 * 32)
+    bench.give(replace(asked(300, tokens=60), boundaries=(40, 110, 150, 200)))
+    other = request(prompt(40) + prompt(30, 3), max_tokens=4)
+    assert cached(bench.give(other)) == 32
 
 
 def test_of_a_reply_only_the_latest_state_is_kept() -> None:

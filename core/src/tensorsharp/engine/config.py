@@ -20,6 +20,11 @@ BUSY_TOKENS = 256
 
 SAVED_BYTES = 1 << 28
 """256 MiB."""
+SAVED_BLOCKS = 16
+"""512 positions of the usual blocks, the rows of one step: a chunk of a prompt ends there anyway, and where another prompt parts
+from it, at most one step is computed again. More often would cost steps, and the same bytes would not reach as far back."""
+
+_AT_LEAST_ONE = ("parallel", "step_tokens", "chunk_tokens", "busy_tokens", "saved_blocks")
 
 
 def _check(config: object, least: Mapping[str, int]) -> None:
@@ -36,7 +41,8 @@ class SchedulerConfig:
     parallel: sequences that run at once. queue: how many requests may wait besides those (None: any number).
     step_tokens: most rows of a step, one for each reply. chunk_tokens: most rows of one prompt in a step. busy_tokens: most
     prompt rows of a step in which replies are made too. saved_bytes: most bytes for the state of prefixes that is not in
-    blocks, of models with recurrent layers. ConfigError for a value that cannot be used.
+    blocks, of models with recurrent layers. saved_blocks: blocks of a prompt from one of these to the next, besides those where
+    messages start. ConfigError for a value that cannot be used.
     """
 
     parallel: int = 1
@@ -45,10 +51,10 @@ class SchedulerConfig:
     chunk_tokens: int = STEP_TOKENS
     busy_tokens: int = BUSY_TOKENS
     saved_bytes: int = SAVED_BYTES
+    saved_blocks: int = SAVED_BLOCKS
 
     def __post_init__(self) -> None:
-        least = {"parallel": 1, "queue": 0, "step_tokens": 1, "chunk_tokens": 1, "busy_tokens": 1, "saved_bytes": 0}
-        _check(self, least)
+        _check(self, {"queue": 0, "saved_bytes": 0, **dict.fromkeys(_AT_LEAST_ONE, 1)})
         if self.step_tokens < self.parallel:
             raise ConfigError(
                 f"step_tokens is {self.step_tokens}; expected at least one row for each of {self.parallel} parallel requests."

@@ -44,7 +44,7 @@ class EngineCore:
     ) -> None:
         self.seats = seats
         prefixes = Prefixes(seats.block_tokens, config.decides)
-        steps = {"step_tokens": config.scheduler.step_tokens, "busy_tokens": config.scheduler.busy_tokens}
+        steps = {name: getattr(config.scheduler, name) for name in ("step_tokens", "busy_tokens", "saved_blocks")}
         self.scheduler = Scheduler(seats, prefixes, **steps, checkpoints=checkpoints)
         self.metrics = Metrics()
         self._observers = observers

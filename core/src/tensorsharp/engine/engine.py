@@ -97,6 +97,11 @@ class Engine:
         """Requests that may run at once."""
         return self._core.seats.total
 
+    @property
+    def uses_boundaries(self) -> bool:
+        """Whether it matters where the messages of a prompt start."""
+        return self._core.seats.savepoints is not None or self._core.scheduler.checkpoints is not None
+
     def check(self, request: GenerationRequest) -> None:
         """RequestError if `submit` would refuse the request."""
         check_request(request, self._vocab, self.limit)

@@ -55,6 +55,11 @@ class Savepoints:
             self._saved[link] = data
             self.nbytes += len(data)
 
+    def touch(self, link: Link) -> None:
+        """It was of use, if it is kept."""
+        if link in self._saved:
+            self._saved.move_to_end(link)
+
     def load(self, link: Link, tail: int, slot: int) -> None:
         """Put the state after `link` into that ring and slot. KeyError if it is not kept."""
         self._store.restore(tail, slot, self._saved[link])

@@ -14,6 +14,7 @@ from operator import attrgetter
 
 from tensorsharp.engine.batch import Work
 from tensorsharp.engine.checkpoints import Checkpoints
+from tensorsharp.engine.config import SAVED_BLOCKS
 from tensorsharp.engine.forking import find_fork
 from tensorsharp.engine.prefix import Chain, Link, Prefixes
 from tensorsharp.engine.seats import Fork, Seat, Seats
@@ -62,16 +63,25 @@ class Step:
 
 
 class Scheduler:
-    """step_tokens: rows of a step. busy_tokens: prompt rows of a step that makes replies too. checkpoints: where the state
-    after a prompt's first message is kept beyond the process; only for seats with a backing."""
+    """step_tokens: rows of a step. busy_tokens: prompt rows of a step that makes replies too. saved_blocks: blocks of a prompt
+    from one saved state to the next. checkpoints: where the state after a prompt's first message is kept beyond the process;
+    only for seats with a backing."""
 
     def __init__(
-        self, seats: Seats, prefixes: Prefixes, *, step_tokens: int, busy_tokens: int, checkpoints: Checkpoints | None = None
+        self,
+        seats: Seats,
+        prefixes: Prefixes,
+        *,
+        step_tokens: int,
+        busy_tokens: int,
+        saved_blocks: int = SAVED_BLOCKS,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self.seats = seats
         self.prefixes = prefixes
         self.step_tokens = step_tokens
         self.busy_tokens = busy_tokens
+        self.saved_blocks = saved_blocks
         self.checkpoints = checkpoints
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -86,7 +96,7 @@ class Scheduler:
             sequence.chain = self.prefixes.chain(sequence.request.cache_scope)
             sequence.chain.cover(sequence.ids, sequence.length)
         if self.seats.savepoints is not None:
-            sequence.edges = edges(sequence, self.seats.block_tokens)
+            sequence.edges = edges(sequence, self.seats.block_tokens, self.saved_blocks)
             sequence.aligned = self.seats.block_tokens
         if self.seats.backing is not None and not self.seats.backing.codec.lossless:
             sequence.within = self.seats.block_tokens
@@ -141,15 +151,18 @@ class Scheduler:
                 sequence.seat.label([link], sequence.chain.whole(sequence.computed))
 
     def _save(self, sequence: Sequence, seat: Seat, link: Link) -> None:
-        """Save what is not in blocks, at the end of one. Of a reply only the latest is worth its bytes."""
+        """Save what is not in blocks, at the end of one. Of a reply, and of where a chunk just happens to end, only the latest is
+        worth its bytes; the beginning that others share is given up last."""
         savepoints = self.seats.savepoints
         if savepoints is None:
             return
         replaced = sequence.saved
-        if sequence.generated > 0 and link not in savepoints:
-            sequence.saved = link
+        sequence.saved = None if sequence.computed in sequence.edges or link in savepoints else link
+        starts = min(sequence.request.boundaries, default=0) // self.seats.block_tokens
+        if 0 < starts <= len(sequence.links):
+            savepoints.touch(sequence.links[starts - 1])
         savepoints.save(link, seat.index, seat.slot)
-        if replaced is not None and sequence.saved is not replaced:
+        if replaced is not None:
             savepoints.drop(replaced)
 
     def _checkpoint(self, sequence: Sequence, seat: Seat, chain: Chain) -> None:
@@ -216,6 +229,8 @@ class Scheduler:
             shared = worth_waiting(sequence, begin, self.running, size, step.budget, inside=inside) if step.budget else None
             if shared is not None:
                 step.cut(shared, spare=STEP_COST if inside else 0)
+                if not inside:
+                    shared.owner.edges = tuple(sorted({*shared.owner.edges, shared.parting}))
                 passed += 1
                 room = _minus(room, self.seats.need(sequence.length, shared.parting // size))
                 continue
@@ -260,10 +275,12 @@ class Scheduler:
         return room
 
 
-def edges(sequence: Sequence, block_tokens: int) -> tuple[int, ...]:
-    """Where a chunk of the prompt ends so that its state can be saved: after the first message, before the last one, and
-    after the last block that another request with this prompt can find; each at the end of a block."""
-    marks = (*sorted(sequence.request.boundaries)[:1], *sorted(sequence.request.boundaries)[-1:], sequence.prompt - 1)
+def edges(sequence: Sequence, block_tokens: int, saved_blocks: int) -> tuple[int, ...]:
+    """Where a chunk of the prompt ends so that its state can be saved: after the shared beginning, before the last message and
+    the reply, every so many blocks, and after the last block that another request with this prompt can find; each at
+    the end of a block."""
+    starts, last = sorted(sequence.request.boundaries), sequence.prompt - 1
+    marks = (*starts[:1], *starts[-2:], *range(0, last, saved_blocks * block_tokens), last)
     return tuple(sorted({mark // block_tokens * block_tokens for mark in marks} - {0}))
 
 

@@ -18,7 +18,9 @@ class EngineStats:
 
     tokens_reused: tokens whose state was found instead of computed, those of preempted requests included. refused: requests
     that found the queue full. blocks: block group -> (used, total). cached: block group -> blocks that nobody uses and a
-    later request may find. fallbacks: op name -> how many times it ran through the reference on the host.
+    later request may find. seam_tokens: tokens of past replies whose state was not found, as re-tokenising a conversation cut
+    their text otherwise than the model did; told by who makes prompts of texts. fallbacks: op name -> how many times it ran
+    through the reference on the host.
     prefix_queried, prefix_hits: prompt tokens of requests that were started, and those of them that were found; None
     where this model's state cannot be reused. prompt_tokens: of requests that came to their first token. requests: how many
     ended, by reason. masks: of constrained rows; mask_s: processor time that they took, beside the model; mask_wait_s: what the
@@ -56,6 +58,7 @@ class EngineStats:
     request_reply: Distribution
     tiers: Mapping[str, TierStats] = field(default_factory=dict)
     checkpoints: CheckpointStats | None = None
+    seam_tokens: int = 0
 
     @property
     def cache_usage(self) -> float | None:
@@ -121,6 +124,7 @@ def _counters(stats: EngineStats) -> Iterator[tuple[str, str, float]]:
     yield "requests_refused", "Requests that found the queue full.", stats.refused
     yield "engine_steps", "Batches that were computed.", stats.steps
     yield "computed_tokens", "Tokens that were computed, those of prompts and replies.", stats.tokens_computed
+    yield "prefix_cache_seam_tokens", "Tokens of past replies that re-tokenising cut otherwise.", stats.seam_tokens
     yield "masks", "Rows whose tokens a constraint limited.", stats.masks
     yield "mask_seconds", "Processor time that masks took, beside the model.", stats.mask_s
     yield "mask_wait_seconds", "Time that the engine waited for masks.", stats.mask_wait_s

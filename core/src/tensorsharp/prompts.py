@@ -1,0 +1,133 @@
+"""From rendered conversations to what the engine takes: token ids, and where messages start in them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from struct import pack
+from typing import TYPE_CHECKING, Any
+
+from tensorsharp.errors import RequestError
+from tensorsharp.protocols.tokenizer import Tokenizer
+from tensorsharp.text.replies import Replies, Said
+
+if TYPE_CHECKING:
+    from tensorsharp.text.rendering import Rendered
+
+Keep = Callable[[str, Sequence[int]], None]
+"""Takes the text and the ids of a whole reply."""
+
+_LONGEST_MARK = 256
+"""Characters in which a control token that ends a reply is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Said of a prompt in which remembered ids stand: of how many replies, and the SHA-256 of all ids (little-endian uint32)."""
+
+    replies: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as the engine takes it.
+
+    boundaries: offsets into `ids`, ascending, where messages start; the first is the end of what other conversations share.
+    history: None where the ids follow from the text alone. lost: tokens of the last reply whose state cannot be found, as
+    re-tokenising cut its text otherwise than the model did. keep: what remembers the reply.
+    """
+
+    ids: tuple[int, ...]
+    boundaries: tuple[int, ...] = ()
+    history: History | None = None
+    lost: int = 0
+    keep: Keep | None = field(default=None, repr=False, compare=False)
+
+
+class Prompts:
+    """Makes the prompts of one model. Thread-safe.
+
+    history_ids: whether remembered ids replace what re-tokenising past replies gives, unless a request says otherwise.
+    boundaries: whether anybody needs them. seam_tokens: what was lost to all prompts that were asked.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, history_ids: bool, boundaries: Callable[[], bool]) -> None:
+        self.seam_tokens = 0
+        self._tokenizer = tokenizer
+        self._history_ids = history_ids
+        self._boundaries = boundaries
+        self._replies = Replies()
+        self._lock = threading.Lock()
+
+    def make(self, rendered: Rendered, *, scope: str | None = None, history_ids: Any = None) -> Prompt:
+        """The prompt of a conversation. history_ids: None for the default. RequestError if it is no truth value."""
+        if history_ids is not None and not isinstance(history_ids, bool):
+            raise RequestError(
+                f"history_ids is {history_ids!r:.100}; expected true or false.", param="history_ids", code="invalid_value"
+            )
+        text, history, lost = rendered.text, None, 0
+        said = [one for one in self._replies.find(scope, text) if self._ends(text[one.end :])]
+        if said and (self._history_ids if history_ids is None else history_ids):
+            ids = self._spliced(text, said)
+            history = History(len(said), sha256(pack(f"<{len(ids)}I", *ids)).hexdigest())
+        else:
+            ids = self.encode(text)
+            lost = self._lost(text, ids, said[-1]) if said else 0
+        offsets = {self._offset(text, ids, mark) for mark in (rendered.marks() if self._boundaries() else ())}
+        return Prompt(tuple(ids), tuple(sorted(offsets - {0, len(ids)})), history, lost, partial(self._keep, scope, text))
+
+    def asked(self, prompt: Prompt) -> None:
+        """A prompt goes to the engine."""
+        with self._lock:
+            self.seam_tokens += prompt.lost
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text that a template made, in which the beginning-of-text token may stand already."""
+        ids = self._tokenizer.encode(text)
+        bos = self._tokenizer.bos
+        return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
+
+    def _keep(self, scope: str | None, prompt: str, text: str, ids: Sequence[int]) -> None:
+        """Remember a reply, if all of its tokens can be seen in its text."""
+        tokenizer = self._tokenizer
+        shown = b"".join(tokenizer.bytes_of(token) or tokenizer.piece(token).encode() for token in ids)
+        if text and shown == text.encode("utf-8", "surrogatepass"):
+            self._replies.remember(scope, prompt, text, ids)
+
+    def _ends(self, after: str) -> bool:
+        """Whether a control token comes next: what stands before it is tokenized by itself then."""
+        first = self._tokenizer.encode(after[:_LONGEST_MARK], bos=False)[:1]
+        return bool(first) and not self._tokenizer.bytes_of(first[0])
+
+    def _spliced(self, text: str, said: Sequence[Said]) -> list[int]:
+        ids = self._before(text[: said[0].start])
+        for one, stop in zip(said, [*(later.start for later in said[1:]), len(text)], strict=True):
+            ids += one.ids + self._tokenizer.encode(text[one.end : stop], bos=False)
+        return ids
+
+    def _before(self, text: str) -> list[int]:
+        """Ids of a text that goes on: without an end that the file puts behind a text."""
+        ids = self.encode(text)
+        closed = self._tokenizer.encode("a")[-1:] == [self._tokenizer.eos]
+        return ids[:-1] if closed else ids
+
+    def _lost(self, text: str, ids: list[int], last: Said) -> int:
+        """How much of the last reply re-tokenising cut otherwise; of the ones before it was lost in their turn."""
+        tail = last.ids + self._tokenizer.encode(text[last.end :], bos=False)
+        if ids[-len(tail) :] == tail:
+            return 0
+        known = self._before(text[: last.start]) + last.ids
+        same = next((i for i, (a, b) in enumerate(zip(known, ids, strict=False)) if a != b), min(len(known), len(ids)))
+        return len(known) - same
+
+    def _offset(self, text: str, ids: list[int], mark: int) -> int:
+        """Which token begins at a character; 0 if none does. The shorter part of the text is tokenized for it."""
+        if mark * 2 < len(text):
+            part = self._before(text[:mark])
+            return len(part) if ids[: len(part)] == part else 0
+        part = self._tokenizer.encode(text[mark:], bos=False)
+        return len(ids) - len(part) if part and ids[-len(part) :] == part else 0
