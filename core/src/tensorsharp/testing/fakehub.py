@@ -10,7 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -142,7 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
         end = None
         if "ETag" in headers:
             end, self.hub.drop_after = self.hub.drop_after, None
-        self.wfile.write(body[:end])
+        with suppress(ConnectionError):  # who asked may have left
+            self.wfile.write(body[:end])
         if end is not None:
             self.close_connection = True
 
