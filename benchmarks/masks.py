@@ -22,7 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
 from benchmarks.arguments import read_arguments
 from benchmarks.compare import cpu_model
-from tensorsharp.llm import LLM, load
+from tensorsharp.llm import LLM
+from tensorsharp.loading import load
 from tensorsharp.types import Constraint
 
 SCHEMA: dict[str, Any] = {

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tensorsharp.llm import LLM, load
+from tensorsharp.llm import LLM
+from tensorsharp.loading import load
 from tensorsharp.text.template import ChatTemplate
 from tests.realmodels import SMOLLM2, needs
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tensorsharp.engine.sizing import plan_state
-from tensorsharp.llm import LLM, load
+from tensorsharp.llm import LLM
+from tensorsharp.loading import load
 from tensorsharp.protocols.backend import StateSizes
 from tensorsharp.testing.coarse import CoarseCodec
 from tensorsharp.testing.tinygguf import tiny, write_tiny

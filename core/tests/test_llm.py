@@ -23,7 +23,8 @@ from tensorsharp.errors import (
     TensorSharpError,
     UnsupportedError,
 )
-from tensorsharp.llm import LLM, load
+from tensorsharp.llm import LLM
+from tensorsharp.loading import load
 from tensorsharp.parameters import sampling_params
 from tensorsharp.testing.fakes import FakeRunner
 from tensorsharp.types import Constraint, GenerationRequest, SamplingParams

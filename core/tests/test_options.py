@@ -13,7 +13,7 @@ from tensorsharp import options
 from tensorsharp.config import EXPECTED, resolve
 from tensorsharp.engine.config import SchedulerConfig
 from tensorsharp.errors import ConfigError
-from tensorsharp.llm import load
+from tensorsharp.loading import load
 
 ALL = (*options.DEVICE, options.CONTEXT, *options.STEPS, *options.CACHE, *options.SHARING, *options.SAMPLING)
 

@@ -18,7 +18,8 @@ from core.tests.llmfakes import VOCAB, Backend, opened, write_file
 from tensorsharp.choices import choices
 from tensorsharp.errors import RequestError
 from tensorsharp.generation import Reply
-from tensorsharp.llm import LLM, load
+from tensorsharp.llm import LLM
+from tensorsharp.loading import load
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.text.template import ChatTemplate

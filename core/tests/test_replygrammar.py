@@ -17,7 +17,8 @@ from core.tests.llmfakes import installed, write_file
 
 from tensorsharp.chat import ChatOptions, ChatReply, NamedTool
 from tensorsharp.errors import RequestError
-from tensorsharp.llm import LLM, load
+from tensorsharp.llm import LLM
+from tensorsharp.loading import load
 from tensorsharp.types import Constraint
 
 PLAIN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"

@@ -12,7 +12,8 @@ from core.tests.llmfakes import installed, write_file
 from core.tests.text.random_schemas import Schemas
 from jsonschema import Draft202012Validator
 
-from tensorsharp.llm import LLM, Reply, load
+from tensorsharp.llm import LLM, Reply
+from tensorsharp.loading import load
 from tensorsharp.types import Constraint
 
 PARALLEL = 16

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tensorsharp.errors import RequestError, UnsupportedError
-from tensorsharp.llm import LLM, load
+from tensorsharp.llm import LLM
+from tensorsharp.loading import load
 from tensorsharp.testing.tinygguf import tiny, write_tiny
 from tensorsharp.types import GenerationRequest, SamplingParams
 from tests.goldens.records import TinyRun

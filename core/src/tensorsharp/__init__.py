@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         TensorSharpError,
         UnsupportedError,
     )
-    from tensorsharp.llm import LLM, load
+    from tensorsharp.llm import LLM
+    from tensorsharp.loading import load
     from tensorsharp.plugin import API_VERSION, PluginSpec
     from tensorsharp.registry import Registry
     from tensorsharp.types import (
@@ -91,7 +92,7 @@ _HOME = {
     "TokenLogprob": "types",
     "ToolCall": "chat",
     "Usage": "types",
-    "load": "llm",
+    "load": "loading",
 }
 
 

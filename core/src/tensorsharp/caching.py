@@ -37,7 +37,7 @@ def cache_config(
     checkpoints: str | PathLike[str] | None,
     checkpoint_store: str,
 ) -> CacheConfig:
-    """See :func:`tensorsharp.llm.load`. PluginError for a plugin that cannot be used, ConfigError for a value or a folder."""
+    """See :func:`tensorsharp.loading.load`. PluginError for a plugin that cannot be used, ConfigError for a value or a folder."""
     ssd: Path | None = None
     ssd_bytes = SSD_BYTES
     if kv_ssd is not None:

@@ -1,178 +1,50 @@
-"""Load a model file and talk to it: the library's front door."""
+"""A loaded model, and all that can be asked of it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter
-from os import PathLike, fspath
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
-from tensorsharp.caching import DEFAULT_STORE, cache_config
-from tensorsharp.engine.config import BUSY_TOKENS, SAVED_BLOCKS, SAVED_BYTES, STEP_TOKENS, EngineConfig, SchedulerConfig
 from tensorsharp.engine.engine import Engine
-from tensorsharp.engine.eventlog import EventLog
 from tensorsharp.engine.handle import RequestHandle
-from tensorsharp.engine.observer import Observer
 from tensorsharp.engine.stats import EngineStats
 from tensorsharp.engine.stream import TextStream
-from tensorsharp.errors import ConfigError, RequestError, UnsupportedError
+from tensorsharp.errors import RequestError, UnsupportedError
 from tensorsharp.generation import Generation, Reply
 from tensorsharp.opening import Opened
 from tensorsharp.parameters import sampling_params
 from tensorsharp.prompts import Prompt, Prompts
-from tensorsharp.protocols.backend import Backend, BackendOptions
+from tensorsharp.protocols.backend import Backend
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.chat import ChatStyle, HasChatStyle
 from tensorsharp.protocols.constraint import Grammar
 from tensorsharp.protocols.file import ModelFile
-from tensorsharp.protocols.layout import FORMAT_BYTES, Format
 from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.protocols.tokenizer import Tokenizer
-from tensorsharp.registry import Registry
-from tensorsharp.starting import start_engine
 from tensorsharp.types import Constraint, GenerationRequest, SamplingParams
-from tensorsharp.weights.gguf import open_gguf
 
 if TYPE_CHECKING:
     from tensorsharp.chat import ChatGeneration, ChatOptions
     from tensorsharp.dialect import Dialect
-    from tensorsharp.hooks import Hooks
     from tensorsharp.text.constraints import Constraints
     from tensorsharp.text.template import ChatTemplate
 
-__all__ = ["LLM", "Generation", "Reply", "load"]
+__all__ = ["LLM", "Generation", "Reply"]
 
-Progress = Callable[[str, float], None]
-"""(stage, fraction done): the stages are "open", "weights" and "tokenizer"."""
 Message = Mapping[str, Any]
 
-DEFAULT_BACKEND = "ggml"
-DEFAULT_CONTEXT = 8192
 REQUEST_OPTIONS = ("id", "priority", "timeout_s", "cache_scope", "constraint")
 TEMPLATE_KEY = "tokenizer.chat_template"
-
-
-def load(
-    path: str | PathLike[str],
-    *,
-    backend: str = DEFAULT_BACKEND,
-    device: str | None = None,
-    threads: int | None = None,
-    ctx_size: int | None = None,
-    kv_type: str = "f16",
-    parallel: int = 1,
-    queue: int | None = None,
-    step_tokens: int = STEP_TOKENS,
-    chunk_tokens: int = STEP_TOKENS,
-    busy_tokens: int = BUSY_TOKENS,
-    saved_bytes: int = SAVED_BYTES,
-    saved_blocks: int = SAVED_BLOCKS,
-    kv_codec: str | None = None,
-    kv_ram: int = 0,
-    kv_ssd: str | PathLike[str] | None = None,
-    checkpoints: str | PathLike[str] | None = None,
-    checkpoint_store: str = DEFAULT_STORE,
-    history_ids: bool = False,
-    composition_log: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
-    backend_options: Mapping[str, str] | None = None,
-    registry: Registry | None = None,
-) -> LLM:
-    """Open a GGUF file and make it ready to run.
-
-    ctx_size: positions of one request, prompt and reply (None: the model's own, at most 8,192). kv_type: f16, bf16 or
-    f32. parallel to saved_blocks: see :class:`~tensorsharp.engine.config.SchedulerConfig`. kv_codec: the plugin that encodes
-    what is kept below the blocks of the device (None: as it is); kv_ram: bytes of host memory for that; kv_ssd: a folder for
-    that, DIR or DIR:SIZE. checkpoints: a folder where the beginnings that prompts share outlive the process, kept by the plugin
-    `checkpoint_store`. history_ids: whether the ids that the model made replace what re-tokenising past replies gives
-    (:mod:`tensorsharp.prompts`). composition_log: a file that takes every step, prompts included, for
-    :mod:`tensorsharp.replay`. progress is called on this thread.
-    backend_options: the backend's own flags. registry: the plugins to choose from (None: all installed). ModelError if
-    the file is refused, PluginError if no plugin serves it, ConfigError for a value that cannot be used, CapacityError
-    with the numbers if memory does not suffice; nothing is left open then.
-    """
-    tell = progress or (lambda stage, fraction: None)
-    if kv_type not in FORMAT_BYTES:
-        raise ConfigError(f"kv_type is {kv_type!r}; expected one of {', '.join(FORMAT_BYTES)}.")
-    scheduler = SchedulerConfig(parallel, queue, step_tokens, chunk_tokens, busy_tokens, saved_bytes, saved_blocks)
-    began = time.perf_counter()
-    with ExitStack() as stack:
-        tell("open", 0.0)
-        file = stack.enter_context(open_gguf(fspath(path)))
-        tell("open", 1.0)
-        with ThreadPoolExecutor(2, "tensorsharp-load") as workers:
-            tokenizer = workers.submit(_load_tokenizer, file)
-            fingerprint = workers.submit(attrgetter("fingerprint"), file)
-            tell("weights", 0.0)
-            plugins = registry or Registry()
-            cache = cache_config(
-                plugins,
-                kv_codec=kv_codec,
-                kv_ram=kv_ram,
-                kv_ssd=kv_ssd,
-                checkpoints=checkpoints,
-                checkpoint_store=checkpoint_store,
-            )
-            model = cast("IBatchedPagedModel", plugins.load("model", file.architecture).from_file(file))
-            context = _context(ctx_size, model.context_length)
-            options = BackendOptions(device, threads, backend_options or {})
-            runs_on = cast("Backend", plugins.load("backend", backend)(options))
-            stack.callback(runs_on.close)
-            hooks = _hooks(plugins)
-            plugin = plugins.row("model", file.architecture, probe=False)
-            layout = dict(model.layout(cast("Format", kv_type)))
-            decides = (fingerprint.result(), runs_on.arithmetic_id, kv_type, plugin.id, plugin.version, layout)
-            config = EngineConfig(context, scheduler, identity=" ".join(map(str, decides)), cache=cache)
-            observers: list[Observer] = [EventLog(Path(file.path).name), *([] if hooks is None else [hooks])]
-            this = Opened(file, model, runs_on)
-            engine = start_engine(stack, this, config, cast("Format", kv_type), observers, composition_log)
-            tell("weights", 1.0)
-            tell("tokenizer", 0.0)
-            ready = tokenizer.result()
-            tell("tokenizer", 1.0)
-        if hooks is not None:
-            hooks.call("on_model_loaded", path=file.path, architecture=file.architecture, backend=runs_on.name)
-            stack.callback(hooks.call, "on_model_unloaded", path=file.path)
-        capabilities = frozenset() if plugin.spec is None else plugin.spec.capabilities
-        seconds = time.perf_counter() - began
-        facts: dict[str, Any] = {"load_s": seconds, "capabilities": capabilities, "history_ids": history_ids}
-        return LLM(file, model, runs_on, engine, ready, stack.pop_all(), **facts)
-
-
-def _hooks(plugins: Registry) -> Hooks | None:
-    """The hook plugins, if there are any: most installations have none and need not load their manager."""
-    if not plugins.names("hook"):
-        return None
-    from tensorsharp.hooks import Hooks
-
-    return Hooks(plugins)
-
-
-def _load_tokenizer(file: ModelFile) -> Tokenizer:
-    from tensorsharp.text.tokenizer import load_tokenizer
-
-    return load_tokenizer(file)
-
-
-def _context(asked: int | None, longest: int) -> int:
-    if asked is None:
-        return min(longest, DEFAULT_CONTEXT)
-    if not 2 <= asked <= longest:
-        raise ConfigError(f"ctx_size is {asked}; expected 2 to {longest}, the context that the model was made for.")
-    return asked
 
 
 class LLM:
     """A loaded model. Thread-safe: requests of several threads run together, `parallel` at a time.
 
-    Made by :func:`load`. Keyword arguments named `params` are the fields of
+    Made by :func:`tensorsharp.load`. Keyword arguments named `params` are the fields of
     :class:`~tensorsharp.types.SamplingParams`, and `id`, `priority`, `timeout_s` and `cache_scope` of
     :class:`~tensorsharp.types.GenerationRequest`; `constraint` is a :class:`~tensorsharp.types.Constraint`, and for
     conversations `history_ids` says whether ids that the model made replace those of past replies. An unknown one

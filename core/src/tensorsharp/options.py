@@ -138,14 +138,14 @@ def settle(ctx: click.Context, given: Mapping[str, Any], defaults: Mapping[str, 
 
 def backend(ctx: click.Context, settings: Settings) -> tuple[str, dict[str, str]]:
     """The name of the backend, and the flags that are its own; it reads its environment variables itself."""
-    from tensorsharp.llm import DEFAULT_BACKEND
+    from tensorsharp.loading import DEFAULT_BACKEND
 
     name = settings.backend or DEFAULT_BACKEND
     return name, {option: value for (owner, option), value in ctx.meta.get(_OWN, {}).items() if owner == name}
 
 
 def loading(ctx: click.Context, settings: Settings, *, alone: bool = False) -> dict[str, Any]:
-    """The keyword arguments of :func:`tensorsharp.llm.load` that settings and flags give.
+    """The keyword arguments of :func:`tensorsharp.loading.load` that settings and flags give.
 
     alone: for a command that runs one request at a time, whatever the settings say of sharing.
     """

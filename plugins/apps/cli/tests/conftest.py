@@ -141,7 +141,7 @@ Make = Callable[..., "Session"]
 def make(world: World) -> Iterator[Make]:
     """Makes sessions with the scripted model; keyword arguments are settings."""
     from tensorsharp.config import resolve
-    from tensorsharp.llm import load
+    from tensorsharp.loading import load
     from tensorsharp_app_cli.modelpath import model_path
     from tensorsharp_app_cli.repl.session import Session
     from tensorsharp_app_cli.status import Status

@@ -14,7 +14,8 @@ import gguf
 import numpy as np
 
 from tensorsharp.errors import BackendError
-from tensorsharp.llm import LLM, load
+from tensorsharp.llm import LLM
+from tensorsharp.loading import load
 from tensorsharp.plugin import PluginSpec
 from tensorsharp.protocols.backend import BackendOptions, Bitwise, StateSizes, StepResult
 from tensorsharp.protocols.batch import Batch

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from tensorsharp.engine.config import STEP_TOKENS
 from tensorsharp.engine.sizing import plan_state
 from tensorsharp.errors import ConfigError, PluginError, TensorSharpError
-from tensorsharp.llm import DEFAULT_CONTEXT, TEMPLATE_KEY
+from tensorsharp.llm import TEMPLATE_KEY
+from tensorsharp.loading import DEFAULT_CONTEXT
 from tensorsharp.protocols.layout import FORMAT_BYTES, Format
 from tensorsharp.state import state_bytes
 

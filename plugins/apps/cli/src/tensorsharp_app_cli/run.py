@@ -99,7 +99,7 @@ def loaded(ctx: click.Context, path: Path, settings: Settings, status: Status, *
 
 
 def _open(ctx: click.Context, path: Path, settings: Settings, status: Status, *, alone: bool = True) -> LLM:
-    from tensorsharp.llm import load
+    from tensorsharp.loading import load
 
     status.say("starting")
     return load(path, progress=status.loading, **options.loading(ctx, settings, alone=alone))

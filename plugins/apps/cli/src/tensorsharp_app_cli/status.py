@@ -35,7 +35,7 @@ class Status:
         return self._shown
 
     def loading(self, stage: str, fraction: float) -> None:
-        """The progress callback of :func:`tensorsharp.llm.load`."""
+        """The progress callback of :func:`tensorsharp.loading.load`."""
         if fraction < 1:
             self.say(_STAGES.get(stage, stage))
 

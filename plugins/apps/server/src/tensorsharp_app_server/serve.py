@@ -58,7 +58,7 @@ def serve(ctx: click.Context, /, model: str | None, verbose: int, **given: Any) 
 
 
 async def _serve(ctx: click.Context, settings: Settings, catalog: Catalog, *, at_once: bool) -> None:
-    from tensorsharp.llm import load
+    from tensorsharp.loading import load
     from tensorsharp_app_server.app import create_app
     from tensorsharp_app_server.host import ModelHost
     from tensorsharp_app_server.program import Program, listen, run_program, url
