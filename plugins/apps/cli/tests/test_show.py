@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,7 +102,9 @@ def test_numbers_that_json_has_not(world: World) -> None:
     assert json.loads(shown(path, "--json"), parse_constant=pytest.fail)["metadata"]["scripted.epsilon"]["value"] == "nan"
 
 
-def test_a_file_that_no_plugin_serves(world: World) -> None:
+def test_a_file_that_no_plugin_serves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = metadata.EntryPoints(entry for entry in metadata.entry_points() if entry.name != "qwen2")
+    monkeypatch.setattr(metadata, "entry_points", lambda: others)  # as if it was not installed, where it is
     path = write_tiny(world.folder / "tiny.gguf", tiny("qwen2", weight_type="Q8_0"))
     data = json.loads(shown(str(path), "--json"))
     assert (data["served"], data["memory"], data["why"]) == (False, None, "No model plugin serves 'qwen2'.")
