@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from tensorsharp.plugin import GROUPS
 from tensorsharp.testing.tinygguf import tiny, write_tiny
 from tensorsharp_app_cli.show import show
 from tensorsharp_app_cli.tables import size
@@ -103,7 +104,8 @@ def test_numbers_that_json_has_not(world: World) -> None:
 
 
 def test_a_file_that_no_plugin_serves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = metadata.EntryPoints(entry for entry in metadata.entry_points() if entry.name != "qwen2")
+    found = (entry for group in GROUPS.values() for entry in metadata.entry_points(group=group))
+    others = metadata.EntryPoints(entry for entry in found if entry.name != "qwen2")
     monkeypatch.setattr(metadata, "entry_points", lambda: others)  # as if it was not installed, where it is
     path = write_tiny(world.folder / "tiny.gguf", tiny("qwen2", weight_type="Q8_0"))
     data = json.loads(shown(str(path), "--json"))
