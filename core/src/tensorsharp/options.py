@@ -90,10 +90,12 @@ _ALONE = (
     *_CACHE,
 )
 _TOGETHER = (*_ALONE, "parallel", "queue", "busy_tokens")
-_SAMPLING = (
-    *("max_tokens", "top_k", "top_p", "min_p", "seed", "stop"),
+SAMPLING_SETTINGS = (
+    *("max_tokens", "temp", "top_k", "top_p", "min_p", "seed", "stop"),
     *("repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty"),
 )
+"""The settings that choose tokens."""
+_RENAMED = {"temp": "temperature"}
 VERBOSE = click.option("-v", "--verbose", count=True, help="Say on stderr what is done, with speeds and facts about the run.")
 LOG_FORMAT = click.option("--log-format", metavar="text|json", help="How the log is written to stderr.  [default: text]")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -156,7 +158,7 @@ def loading(ctx: click.Context, settings: Settings, *, alone: bool = False) -> d
 
 def sampling(settings: Settings) -> dict[str, Any]:
     """The settings that choose tokens, as keyword arguments of :meth:`tensorsharp.llm.LLM.stream`."""
-    return {"temperature": settings.temp, **{name: getattr(settings, name) for name in _SAMPLING}}
+    return {_RENAMED.get(name, name): getattr(settings, name) for name in SAMPLING_SETTINGS}
 
 
 def reasoning(settings: Settings) -> Any:

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from tensorsharp.config import EXPECTED, Settings, checked
 from tensorsharp.errors import ConfigError, did_you_mean
+from tensorsharp.options import SAMPLING_SETTINGS
 from tensorsharp.types import EFFORTS
 from tensorsharp_app_cli.tables import printable
 
 if TYPE_CHECKING:
     from tensorsharp_app_cli.repl.session import Session
 
-PARAMETERS = (
-    *("max-tokens", "temp", "top-k", "top-p", "min-p", "seed", "stop"),
-    *("repeat-penalty", "repeat-last-n", "presence-penalty", "frequency-penalty"),
-)
+PARAMETERS = tuple(name.replace("_", "-") for name in SAMPLING_SETTINGS)
 _DEFAULTS = Settings()
 
 
