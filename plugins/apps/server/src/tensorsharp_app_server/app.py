@@ -33,6 +33,8 @@ ADAPTERS = (
     "openai_embeddings",
     "ollama_chat",
     "ollama_models",
+    "ollama_embed",
+    "ollama_store",
     "anthropic_messages",
 )
 """Modules of `api`; each has `routes(service)`."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from tensorsharp.errors import ModelNotFoundError, did_you_mean
+from tensorsharp.errors import ModelNotFoundError, RequestError, did_you_mean
 from tensorsharp.weights.entry import Entry, entry
 from tensorsharp.weights.hubcache import HubName, hub_name
 
 if TYPE_CHECKING:
     from tensorsharp.weights.aliases import Aliases
-    from tensorsharp.weights.hub import Hub
+    from tensorsharp.weights.hub import Hub, Progress
 
 LATEST = ":latest"
 """The tag that Ollama's clients add to a name without one."""
@@ -27,6 +27,24 @@ class Catalog(Protocol):
 
     def find(self, name: str) -> Entry:
         """The model of this name. ModelNotFoundError if there is none."""
+        ...
+
+
+@runtime_checkable
+class Remover(Protocol):
+    """A catalog whose models clients may delete."""
+
+    def remove(self, name: str) -> int:
+        """Delete a model's files; the bytes that were freed. ModelNotFoundError if there is none of this name."""
+        ...
+
+
+@runtime_checkable
+class Puller(Protocol):
+    """A catalog that gets models which are not there yet."""
+
+    def pull(self, name: str, progress: Progress) -> Entry:
+        """Download a model; errors are those of :meth:`tensorsharp.weights.hub.Hub.pull`."""
         ...
 
 
@@ -62,9 +80,33 @@ class HubModels:
             raise ModelNotFoundError(f"There is no model '{name}'.", hint=did_you_mean(name, _names(self.entries())))
         return self.hub.find(meant)
 
+    def pull(self, name: str, progress: Progress) -> Entry:
+        """Download what the hub has now, as far as it is not here."""
+        meant = self.name(plain(name))
+        if meant is None:
+            raise ModelNotFoundError(f"'{name}' is no model of the hub; expected user/repo[:QUANT] or an alias of one.")
+        return self.hub.pull(meant, progress)
+
+    def remove(self, name: str) -> int:
+        """Also by an alias, which stays. RequestError for a repository of several models without the one that is meant."""
+        found, meant = self.find(name), self.name(name)
+        kinds = [] if meant is None or meant.quant else [one.name for one in self.hub.cache.models(meant.repo)]
+        if len(kinds) > 1:
+            raise RequestError(
+                f"{meant} is {len(kinds)} models; expected one of {', '.join(kinds)}.", param="model", code="invalid_value"
+            )
+        exact = hub_name(found.name)
+        assert exact is not None, "an entry of the hub's cache has a name of the hub"
+        return self.hub.remove(exact)
+
     def name(self, text: str) -> HubName | None:
         """What a text names on the hub, without looking whether it is there."""
         return hub_name(self._aliases.resolve(text))
+
+
+def plain(name: str) -> str:
+    """A name without the tag that stands for none."""
+    return name.removesuffix(LATEST)
 
 
 def find(catalog: Catalog, name: str) -> Entry:
@@ -72,11 +114,11 @@ def find(catalog: Catalog, name: str) -> Entry:
 
     ModelNotFoundError if there is none.
     """
-    plain = name.removesuffix(LATEST)
+    exact = plain(name)
     try:
-        return catalog.find(plain)
+        return catalog.find(exact)
     except ModelNotFoundError:
-        same = [one for one in catalog.entries() if one.name.casefold() == plain.casefold()]
+        same = [one for one in catalog.entries() if one.name.casefold() == exact.casefold()]
         if not same:
             raise
         return same[0]

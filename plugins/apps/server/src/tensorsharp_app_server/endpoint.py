@@ -48,16 +48,27 @@ Handler = Callable[[Call], Awaitable[Body | Stream]]
 
 
 class Endpoint:
-    """An ASGI application around one handler. methods: empty for any. open: no API key is asked for."""
+    """An ASGI application around one handler.
+
+    methods: empty for any. open: no API key is asked for. reads: whether the body, or the query, matters.
+    """
 
     def __init__(
-        self, service: Service, wire: Wire, handler: Handler, *, methods: tuple[str, ...] = (), open: bool = False
+        self,
+        service: Service,
+        wire: Wire,
+        handler: Handler,
+        *,
+        methods: tuple[str, ...] = (),
+        open: bool = False,
+        reads: bool = True,
     ) -> None:
         self._service = service
         self._wire = wire
         self._handler = handler
         self._methods = (*methods, "HEAD") if "GET" in methods else methods
         self._open = open
+        self._reads = reads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -86,7 +97,8 @@ class Endpoint:
         if self._methods and scope["method"] not in self._methods:
             message = f"{scope['method']} is not for this address; expected {' or '.join(self._methods)}."
             raise RefusedError(405, message, code="wrong_method", final=True)
-        call.body = await self._read(call, scope, receive)
+        if self._reads:
+            call.body = await self._read(call, scope, receive)
         work = asyncio.create_task(self._answer(call, out))
         gone = asyncio.create_task(_left(receive))
         try:
@@ -129,10 +141,17 @@ def request_id(headers: Headers) -> str:
 
 
 def route(
-    service: Service, path: str, handler: Handler, wire: Wire, *, methods: tuple[str, ...] = ("POST",), open: bool = False
+    service: Service,
+    path: str,
+    handler: Handler,
+    wire: Wire,
+    *,
+    methods: tuple[str, ...] = ("POST",),
+    open: bool = False,
+    reads: bool = True,
 ) -> Route:
     """A handler under a path; a GET answers HEAD as well."""
-    return Route(path, Endpoint(service, wire, handler, methods=methods, open=open))
+    return Route(path, Endpoint(service, wire, handler, methods=methods, open=open, reads=reads))
 
 
 async def _left(receive: Receive) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tensorsharp.errors import (
     BackendError,
     CapacityError,
+    DownloadError,
     ModelNotFoundError,
     RequestError,
     TemplateError,
@@ -98,6 +99,8 @@ def failure(error: BaseException) -> Failure:
         return _failure(400, str(error), "template_error", "messages", hint)
     if isinstance(error, CapacityError):
         return _failure(429, str(error), "queue_full", None, hint, retry_after=BUSY_RETRY_S)
+    if isinstance(error, DownloadError):
+        return _failure(503, str(error), "download_failed", None, hint)
     if isinstance(error, BackendError):
         return _failure(500, str(error), "backend_error", None, hint)
     logging.getLogger("tensorsharp.server").error("A request failed.", exc_info=error)

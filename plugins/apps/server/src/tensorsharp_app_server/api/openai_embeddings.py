@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 
 import numpy as np
 from starlette.routing import Route
 
-from tensorsharp.embedding import pooling
-from tensorsharp.engine.evaluation import Embedding
 from tensorsharp.protocols.batch import F32
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import openai
+from tensorsharp_app_server.embeddings import check_width, embedded
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import texts_or_ids
-from tensorsharp_app_server.internal import evaluated, prompt_ids
 from tensorsharp_app_server.service import Service
 
 MOST_TEXTS = 2048
@@ -29,19 +26,10 @@ async def embed(call: Call) -> Body:
     body = call.body
     texts = texts_or_ids(body, "input", MOST_TEXTS)
     format = body.choice("encoding_format", "float", "base64") or "float"
-    dimensions = body.whole("dimensions", 1)
     async with call.service.host.use(body.text("model")) as served:
-        llm = served.llm
-        if dimensions is not None and dimensions != llm.model.width:
-            raise body.refuse("dimensions", f"{llm.model.width}, which is what the model gives")
-        kind = pooling(llm.file, llm.capabilities)
-        ids = await asyncio.to_thread(lambda: [prompt_ids(llm, text, None) for text in texts])
-        vectors = [Embedding(kind, len(one)) for one in ids]
-        await evaluated(llm, list(zip(ids, vectors, strict=True)), "input")
-    count = sum(map(len, ids))
-    data = [
-        {"object": "embedding", "index": index, "embedding": _written(one.vector(), format)} for index, one in enumerate(vectors)
-    ]
+        check_width(body, served.llm)
+        vectors, count = await embedded(served.llm, texts, "input")
+    data = [{"object": "embedding", "index": index, "embedding": _written(one, format)} for index, one in enumerate(vectors)]
     usage = {"prompt_tokens": count, "total_tokens": count}
     return json_body({"object": "list", "model": served.name, "data": data, "usage": usage})
 
