@@ -17,7 +17,7 @@ from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import Layout
 from tensorsharp.state import HostStateStore
 from tensorsharp.testing.fakes import FakeModel, FakeRunner
-from tensorsharp.testing.tinygguf import add_value
+from tensorsharp.testing.ggufs import gguf_file
 from tensorsharp.testing.tinyvocab import byte_vocabulary
 
 VOCAB = 300
@@ -121,15 +121,7 @@ def write_file(
     template: str | None = TEMPLATE,
     architecture: str = "fakeling",
 ) -> Path:
-    import gguf
-
-    writer = gguf.GGUFWriter(path, architecture)
     texts = {} if template is None else {"tokenizer.chat_template": template}
-    for key, value in {**byte_vocabulary(VOCAB), **texts, **metadata}.items():
-        add_value(writer, key, value)
-    writer.add_tensor("w", np.zeros(4, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    with gguf_file(path, architecture, {**byte_vocabulary(VOCAB), **texts, **metadata}) as writer:
+        writer.add_tensor("w", np.zeros(4, np.float32))
     return path

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core.tests.llmfakes import VOCAB, Backend, opened, write_file
+from core.tests.llmfakes import VOCAB, Backend, Model, opened, write_file
 
 from tensorsharp.choices import choices
 from tensorsharp.errors import RequestError
@@ -34,17 +34,6 @@ SYSTEM = {
     "role": "system",
     "content": "You are as brief as you can be, whatever you are asked, and always friendly to the one who asks.",
 }
-
-
-class Model(FakeModel):
-    """All of its state is in blocks."""
-
-    @classmethod
-    def from_file(cls, file: ModelFile) -> FakeModel:
-        return cls(VOCAB, context_length=9000)
-
-    def weights(self) -> frozenset[str]:
-        return frozenset({"w"})
 
 
 class Recurrent(Model):

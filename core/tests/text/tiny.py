@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorsharp.protocols.file import TensorInfo
+from tensorsharp.testing.ggufs import gguf_file
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 MERGES = 300
@@ -150,26 +151,6 @@ def marked(texts: tuple[str, ...], model: str, *extra: str, **more: Any) -> dict
 
 def write_gguf(path: Path, metadata: Mapping[str, Any]) -> Path:
     """The same metadata as a GGUF file without tensors."""
-    import gguf
-
-    writer = gguf.GGUFWriter(path, metadata["general.architecture"])
-    for key, value in metadata.items():
-        if key == "general.architecture":
-            continue
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        elif isinstance(value[0], float):
-            writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.FLOAT32)
-        elif isinstance(value[0], int):
-            writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.INT32)
-        else:
-            writer.add_array(key, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    keys = dict(metadata)
+    with gguf_file(path, keys.pop("general.architecture"), keys):
+        return path

@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from tensorsharp.errors import ConfigError
 from tensorsharp.testing.blocks import random_tensor
+from tensorsharp.testing.ggufs import gguf_file
 from tensorsharp.testing.tinyvocab import byte_vocabulary
 from tensorsharp.weights.ggml_types import GGML_TYPES_BY_NAME
 
-__all__ = ["ARCHITECTURES", "Tiny", "add_value", "tiny", "write_tiny"]
+__all__ = ["ARCHITECTURES", "Tiny", "tiny", "write_tiny"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,23 +204,16 @@ def write_tiny(path: Path, t: Tiny) -> Path:
     draft = _Draft(t)
     _common(draft)
     _RECIPES[t.architecture].finish(draft)
-    writer = gguf.GGUFWriter(path, t.architecture)
-    for key, value in draft.keys.items():
-        add_value(writer, f"{t.architecture}.{key}", value)
-    for key, value in _vocabulary(t).items():
-        add_value(writer, key, value)
-    for name, vector in draft.vectors.items():
-        writer.add_tensor(name, vector)
+    keys = {f"{t.architecture}.{key}": value for key, value in draft.keys.items()} | _vocabulary(t)
     kind = gguf.GGMLQuantizationType[t.weight_type]
-    for name, shape in draft.matrices.items():
-        scale = 1.0 if name == "token_embd.weight" else 1 / math.sqrt(shape[-1])
-        raw = random_tensor(t.weight_type, shape, scale, draft.rng)
-        plain = {"F32": np.float32, "F16": np.float16}.get(t.weight_type)
-        writer.add_tensor(name, raw if plain is None else raw.view(plain), raw_dtype=None if plain else kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    with gguf_file(path, t.architecture, keys) as writer:
+        for name, vector in draft.vectors.items():
+            writer.add_tensor(name, vector)
+        for name, shape in draft.matrices.items():
+            scale = 1.0 if name == "token_embd.weight" else 1 / math.sqrt(shape[-1])
+            raw = random_tensor(t.weight_type, shape, scale, draft.rng)
+            plain = {"F32": np.float32, "F16": np.float16}.get(t.weight_type)
+            writer.add_tensor(name, raw if plain is None else raw.view(plain), raw_dtype=None if plain else kind)
     return path
 
 
@@ -228,17 +222,3 @@ def _vocabulary(t: Tiny) -> Keys:
         return {"tokenizer.ggml.model": "none"}
     template = {} if t.chat_template is None else {"tokenizer.chat_template": t.chat_template}
     return byte_vocabulary(t.vocab_size) | template
-
-
-def add_value(writer: Any, key: str, value: Any) -> None:
-    """Add a metadata value to a `gguf.GGUFWriter` with the type that its Python type stands for; integers are uint32."""
-    if isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, int):
-        writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    elif isinstance(value, str):
-        writer.add_string(key, value)
-    else:
-        writer.add_array(key, value)

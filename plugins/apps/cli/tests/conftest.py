@@ -14,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gguf
 import numpy as np
 import pytest
 
-from tensorsharp.testing.tinygguf import add_value
+from tensorsharp.testing.ggufs import gguf_file
 from tensorsharp.testing.tinyvocab import byte_vocabulary
 
 if TYPE_CHECKING:
@@ -33,16 +32,9 @@ ENTRIES = "[tensorsharp.models]\nscripted = scripted:model_spec\n\n[tensorsharp.
 
 def write_model(path: Path, *, architecture: str = "scripted", template: str | None = TEMPLATE, **keys: Any) -> Path:
     """A GGUF file with a vocabulary of bytes and one tensor [3, 2]."""
-    writer = gguf.GGUFWriter(path, architecture)
-    for key, value in (byte_vocabulary(300) | keys).items():
-        add_value(writer, key, value)
-    if template is not None:
-        writer.add_chat_template(template)
-    writer.add_tensor("w", np.zeros((3, 2), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    texts = {} if template is None else {"tokenizer.chat_template": template}
+    with gguf_file(path, architecture, byte_vocabulary(300) | keys | texts) as writer:
+        writer.add_tensor("w", np.zeros((3, 2), np.float32))
     return path
 
 

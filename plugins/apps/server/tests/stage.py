@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
-import gguf
 import numpy as np
 
 from tensorsharp.errors import BackendError
@@ -23,7 +22,7 @@ from tensorsharp.protocols.file import ModelFile
 from tensorsharp.registry import PluginRow, Registry
 from tensorsharp.state import HostStateStore
 from tensorsharp.testing.fakes import FakeModel, FakeRunner
-from tensorsharp.testing.tinygguf import add_value
+from tensorsharp.testing.ggufs import gguf_file
 from tensorsharp.testing.tinyvocab import byte_symbols, byte_vocabulary
 
 VOCAB, CONTEXT, END = 300, 512, 274
@@ -41,16 +40,9 @@ THINKING = (
 
 def write_model(path: Path, *, template: str | None = TEMPLATE, **keys: Any) -> Path:
     """A GGUF file with a vocabulary of bytes and one tensor."""
-    writer = gguf.GGUFWriter(path, "staged")
-    for key, value in (byte_vocabulary(VOCAB) | keys).items():
-        add_value(writer, key, value)
-    if template is not None:
-        writer.add_chat_template(template)
-    writer.add_tensor("w", np.zeros(4, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    texts = {} if template is None else {"tokenizer.chat_template": template}
+    with gguf_file(path, "staged", byte_vocabulary(VOCAB) | keys | texts) as writer:
+        writer.add_tensor("w", np.zeros(4, np.float32))
     return path
 
 
