@@ -15,7 +15,7 @@ DIST = ROOT / "dist"
 CORE = ROOT / "core"
 PLUGINS = {f"{p.parent.parent.name}/{p.parent.name}": p.parent for p in sorted(ROOT.glob("plugins/*/*/pyproject.toml"))}
 DEMO = ("backends/ggml", "models/llama", "apps/cli")
-EVERYDAY = "not heavy and not oracle and not ui"
+EVERYDAY = "not heavy and not matrix and not oracle and not ui"
 WORKSPACE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 built: dict[Path, Path] = {}
 
@@ -168,6 +168,13 @@ def together(session: nox.Session) -> None:
 def heavy(session: nox.Session) -> None:
     """Tests that need large files, much memory or minutes."""
     everything(session, "heavy")
+
+
+@nox.session(default=False)
+def matrix(session: nox.Session) -> None:
+    """Every way of serving a request against every other, on six models: their replies are the same to the bit."""
+    install_all(session)
+    check(session, ROOT / "tests" / "matrix", marker="matrix")
 
 
 @nox.session(default=False)
