@@ -171,6 +171,17 @@ def test_a_constrained_reply(llm: LLM) -> None:
         llm.stream("Hello", constraint=Constraint.json_schema({"type": 3}))
 
 
+@pytest.mark.parametrize("possible", [True, False])
+def test_what_is_warm_is_not_done_again(llm: LLM, monkeypatch: pytest.MonkeyPatch, *, possible: bool) -> None:
+    if not possible:
+        monkeypatch.setitem(sys.modules, "llguidance", None)
+    llm.warm_up()
+    assert llm.stats().steps == 1
+    if possible:
+        monkeypatch.setattr("tensorsharp.text.constraints.TokenTrie", None)
+        assert llm.generate("Hi", constraint=Constraint.choice(["a"])).text == "a"
+
+
 def test_logits_and_tokens(llm: LLM) -> None:
     ids = llm.tokenize("the cat")
     assert llm.detokenize(ids) == "the cat"

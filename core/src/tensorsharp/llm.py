@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
@@ -178,6 +178,15 @@ class LLM:
     def grammar(self, constraint: Constraint) -> Grammar:
         """A compiled constraint, for :class:`~tensorsharp.types.GenerationRequest`. RequestError says what is wrong and where."""
         return self._constraints.compile(constraint)
+
+    def warm_up(self) -> None:
+        """Do now what the first requests would wait for: compute one token, and prepare for constraints if that is possible.
+
+        The latter takes a second for 150,000 tokens, during which other threads stand still.
+        """
+        self.logits([self.tokenizer.bos or 0])
+        with suppress(UnsupportedError):  # without llguidance, or without a vocabulary, there are no constraints
+            self._constraints.prepare()
 
     @cached_property
     def _constraints(self) -> Constraints:

@@ -15,6 +15,7 @@ from tensorsharp.protocols.constraint import Grammar, Matcher
 from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.testing.tinyvocab import byte_vocabulary
 from tensorsharp.text.constraints import MAX_SOURCE, Constraints
+from tensorsharp.text.masks import TokenTrie
 from tensorsharp.text.tokenizer import load_tokenizer
 from tensorsharp.types import Constraint
 
@@ -235,6 +236,23 @@ def test_a_missing_library_is_named(tokenizer: Tokenizer, monkeypatch: pytest.Mo
     with pytest.raises(UnsupportedError, match="need the package llguidance, which is not installed") as caught:
         Constraints(tokenizer).compile(Constraint("json_object"))
     assert caught.value.hint == "Install it: pip install 'tensorsharp-core[constrain]'."
+
+
+def test_what_was_prepared_is_used(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Tokenizer] = []
+
+    class Counted(TokenTrie):
+        def __init__(self, tokenizer: Tokenizer) -> None:
+            made.append(tokenizer)
+            super().__init__(tokenizer)
+
+    monkeypatch.setattr("tensorsharp.text.constraints.TokenTrie", Counted)
+    constraints = Constraints(tokenizer)
+    constraints.prepare()
+    assert made == [tokenizer]
+    constraints.compile(Constraint("json_object"))
+    constraints.prepare()
+    assert made == [tokenizer]
 
 
 def test_a_file_without_a_vocabulary(constraints: Constraints) -> None:

@@ -47,14 +47,23 @@ class Constraints:
             if constraint in self._kept:
                 self._kept.move_to_end(constraint)
                 return self._kept[constraint]
-            if self._trie is None:
-                self._trie = TokenTrie(self._tokenizer)
-        grammar = self._compile(constraint, self._trie)
+            trie = self._ready()
+        grammar = self._compile(constraint, trie)
         with self._lock:
             self._kept[constraint] = grammar
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return grammar
+
+    def prepare(self) -> None:
+        """Read the vocabulary, as the first constraint does otherwise. UnsupportedError: see :class:`TokenTrie`."""
+        with self._lock:
+            self._ready()
+
+    def _ready(self) -> TokenTrie:
+        if self._trie is None:
+            self._trie = TokenTrie(self._tokenizer)
+        return self._trie
 
     def _compile(self, constraint: Constraint, trie: TokenTrie) -> Grammar:
         grammar = compile_constraint(constraint, trie)

@@ -141,6 +141,13 @@ def test_health_waits_for_the_first_model(serve: Serve, director: Any, models: A
     assert server.post(PATH, model="staged", prompt="x", max_tokens=1)["model"] == "one"
 
 
+def test_the_first_constraint_finds_the_vocabulary_prepared(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve()
+    server.post(PATH, model="second", prompt="x", max_tokens=1)
+    monkeypatch.setattr("tensorsharp.text.constraints.TokenTrie", None)
+    assert server.post(PATH, model="second", prompt="x", max_tokens=9, choice=["ja"])["choices"][0]["text"] == "ja"
+
+
 def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
     server = serve(loading={"parallel": 1, "queue": 0})
     server.post(PATH, model="staged", prompt="x", max_tokens=1)

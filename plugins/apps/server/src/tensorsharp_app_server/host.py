@@ -197,10 +197,10 @@ class ModelHost:
             self._rest(place, self._keep_alive_s)
 
     def _opened(self, entry: Entry) -> Served:
-        """In a thread: one forward of one token as well, so that the first request finds everything warm."""
+        """In a thread; the first request, constrained or not, finds everything warm."""
         llm = self._load(entry.path)
         try:
-            llm.logits([llm.tokenizer.bos or 0])
+            llm.warm_up()
             report = llm.report()
         except BaseException:
             llm.close()
