@@ -10,6 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("shared machine", deadline=None)  # what a test takes says nothing where others compute too
+settings.load_profile("shared machine")
 
 
 class Site:

@@ -19,6 +19,7 @@ from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence as EngineSequence
 from tensorsharp.engine.sequence import reply_ends
+from tensorsharp.errors import BackendError
 from tensorsharp.protocols.backend import StateSizes, StateStore, StepResult
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.state import HostStateStore
@@ -109,13 +110,14 @@ class Bench:
         self.masks = Masks(model.vocab_size)
         savepoints = Savepoints(self.store, saved) if saved else None
         self.lower = Lower(self.store, cache)
-        self.seats = Seats(
-            self.store.layout, self.store.sizes, context, self.chunk, savepoints, self.lower.backing, self.store.copy
-        )
+        self.seats = Seats(self.store.layout, self.store.sizes, context, self.chunk, savepoints, self.lower.backing, self._copy)
         limits = {"step_tokens": step, "chunk_tokens": chunk, "busy_tokens": busy or step, "saved_blocks": saved_blocks}
         scheduler = SchedulerConfig(self.seats.total, **limits)
         config = EngineConfig(context, scheduler, history=history, identity=identity, cache=cache)
         self.core = EngineCore(self.runner, self.seats, config, checkpoints=self.lower.checkpoints, now=now)
+
+    def _copy(self, group: int | None, source: int, target: int) -> None:
+        self.store.copy(group, source, target)
 
     def add(self, request: GenerationRequest) -> Collector:
         sink = Collector()
@@ -137,9 +139,23 @@ class Bench:
 
     def step(self) -> bool:
         did = self.core.step()
-        self.seats.check()
-        self.lower.tiers.check()
+        self.check()
         return did
+
+    def check(self) -> None:
+        """Every book that is kept."""
+        self.core.scheduler.check()
+        self.seats.check()
+        self.lower.check()
+
+    def fail_once(self, what: str) -> None:
+        """Let the state store raise the next time that it is asked to `what`: copy, write, restore, read or snapshot."""
+
+        def fail(*_: object) -> None:
+            delattr(self.store, what)
+            raise BackendError(f"{what} was told to fail")
+
+        setattr(self.store, what, fail)
 
     def drain(self, most: int = 100_000) -> None:
         for _ in range(most):

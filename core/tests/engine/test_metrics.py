@@ -12,7 +12,7 @@ from engine_rig import Gate, Rig
 
 from tensorsharp.engine.eventlog import EventLog
 from tensorsharp.engine.metrics import SECONDS, Distribution, Histogram
-from tensorsharp.engine.observer import StepEvent
+from tensorsharp.engine.observer import Observers, StepEvent
 from tensorsharp.engine.stats import EngineStats, families
 from tensorsharp.errors import CapacityError
 from tensorsharp.testing.fakes import FakeModel
@@ -185,7 +185,7 @@ def test_counting_costs_next_to_nothing_a_step() -> None:
     sequence = bench.core.scheduler.running[0]
     work = bench.core.scheduler.plan()
     log = EventLog("tiny.gguf")
-    bench.core._observers = [log]
+    bench.core._observers = Observers([log])
 
     def cost() -> float:
         began = time.process_time()

@@ -140,6 +140,12 @@ class Traffic(RuleBasedStateMachine):
         self.bench.step()
         self.bench.runner.fail = None
 
+    @rule(what=st.sampled_from(["copy", "write", "restore", "read", "snapshot"]))
+    def fail_to_move_state_once(self, what: str) -> None:
+        self.bench.fail_once(what)
+        self.bench.step()
+        vars(self.bench.store).pop(what, None)
+
     @rule()
     def give_no_usable_logits_once(self) -> None:
         def poison(batch: Batch, logits: F32) -> None:
@@ -162,8 +168,7 @@ class Traffic(RuleBasedStateMachine):
     @invariant()
     def the_books_balance(self) -> None:
         if hasattr(self, "bench"):
-            self.bench.seats.check()
-            self.bench.lower.tiers.check()
+            self.bench.check()
             assert all(p.free + p.used + p.cached == p.total for p in self.bench.seats.pools.values())
             assert max((sum(rows) for rows in self.bench.rows), default=0) <= self.bench.core.scheduler.step_tokens
 

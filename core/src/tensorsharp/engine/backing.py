@@ -93,30 +93,34 @@ class Backing:
             logger.exception("A block could not be kept.")
 
     def keep_state(self, link: Link, data: bytes, *, wait: bool = False) -> None:
-        """Keep recurrent state."""
-        if not self.tiers.touch(_key(link, "state", _EXACT)):
-            self.tiers.put(self.state(link, data), wait=wait)
+        """Keep recurrent state, as `keep` does a block."""
+        try:
+            if not self.tiers.touch(_key(link, "state", _EXACT)):
+                self.tiers.put(self.state(link, data), wait=wait)
+        except Exception:  # it is computed again
+            logger.exception("Recurrent state could not be kept.")
 
     def fetch(self, group: int | None, link: Link) -> bool:
         """Get the content of a block and verify it, ready for `fill`. False, and it is there no longer, if it is unusable."""
         head = self._head(link, _part(group), self.codec.name)
-        codes = self._get(head)
         try:
+            codes = self._get(head)
             if codes is not None:
                 self._ready[group, link] = codes, self.codec.decode(codes, self._layouts[group])
                 return True
         except Exception as error:  # whatever a codec raises, the block can be computed
-            logger.warning("A block that was kept cannot be decoded: %s", error)
+            logger.warning("A block that was kept cannot be read: %s", error)
         self._drop(head.key)
         return False
 
     def fetch_state(self, link: Link) -> bytes | None:
         """The recurrent state after `link`. None, and it is there no longer, if it is unusable."""
         head = self._head(link, "state", _EXACT)
-        sealed = self._get(head)
         try:
+            sealed = self._get(head)
             data = None if sealed is None else unseal(sealed)
-        except ValueError:
+        except Exception as error:  # it can be computed
+            logger.warning("Recurrent state that was kept cannot be read: %s", error)
             data = None
         if data is None or len(data) != self._store.slot_bytes():
             self._drop(head.key)
@@ -135,7 +139,7 @@ class Backing:
         self._offered = {entry.head.key: entry for entry in entries}
 
     def clear(self) -> None:
-        """What was fetched or offered and not used is needed no longer."""
+        """A sequence has taken its seat, or has not: what was fetched or offered for it is needed no longer."""
         self._offered = {}
         self._ready = {}
 
@@ -144,6 +148,14 @@ class Backing:
         for group in self._layouts:
             self._drop(_key(link, _part(group), self.codec.name))
         self._drop(_key(link, "state", _EXACT))
+
+    def check(self) -> None:
+        """RuntimeError if something waits for a block though no sequence takes its seat, or codes are kept that need not be."""
+        if self._offered or self._ready:
+            raise RuntimeError(f"{len(self._offered) + len(self._ready)} contents wait for a block, and nobody takes one")
+        wrong = [(g, b) for g, b in self._codes if self.codec.lossless or b >= self._store.sizes.blocks[g]]
+        if wrong:
+            raise RuntimeError(f"codes are kept of the blocks {wrong}")
 
     def _has(self, key: str) -> bool:
         return key in self._offered or key in self.tiers

@@ -162,11 +162,16 @@ class BlockPool:
         return link in self._index or (self.below is not None and self.below.fetch(link))
 
     def bring(self, link: Link) -> int:
-        """A block, referenced once, that holds what was fetched. CapacityError if there is none to be taken."""
+        """A block, referenced once, that holds what was fetched. CapacityError if there is none to be taken; what `fill` raises
+        goes on, with nothing taken."""
         if self.below is None:
             raise ValueError("a block of a prefix is not there")
         (block,) = self.take(1)
-        self.below.fill(block, link)
+        try:
+            self.below.fill(block, link)
+        except Exception:
+            self.release(block)
+            raise
         self.label(block, link)
         return block
 

@@ -63,6 +63,10 @@ class Checkpoints:
     def stats(self) -> CheckpointStats:
         return CheckpointStats(self._saved, self._restored, self._unusable, self._background.dropped)
 
+    def check(self) -> None:
+        """RuntimeError if the books of the queue do not balance."""
+        self._background.check()
+
     def close(self) -> None:
         """Save what is waiting. Idempotent."""
         self._background.close()

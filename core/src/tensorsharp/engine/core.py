@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from contextlib import suppress
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tensorsharp.engine.composition import Composition
 from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.constrain import choose_rows
 from tensorsharp.engine.metrics import Metrics
-from tensorsharp.engine.observer import Observer, StepEvent
+from tensorsharp.engine.observer import Observers, StepEvent
 from tensorsharp.engine.prefix import Prefixes
 from tensorsharp.engine.scheduler import Scheduler
 from tensorsharp.engine.seats import Seats
@@ -37,7 +38,7 @@ class EngineCore:
         seats: Seats,
         config: EngineConfig,
         *,
-        observers: SequenceOf[Observer] = (),
+        observers: Observers | None = None,
         composition: Composition | None = None,
         checkpoints: Checkpoints | None = None,
         now: Callable[[], float] = time.perf_counter,
@@ -47,7 +48,7 @@ class EngineCore:
         steps = {name: getattr(config.scheduler, name) for name in ("step_tokens", "busy_tokens", "saved_blocks")}
         self.scheduler = Scheduler(seats, prefixes, **steps, checkpoints=checkpoints)
         self.metrics = Metrics()
-        self._observers = observers
+        self._observers = observers or Observers()
         self._composition = composition
         self._tried = 0
         self._runner = runner
@@ -75,27 +76,31 @@ class EngineCore:
         began = self._now()
         self._end_asked()
         work = self.scheduler.plan()
+        failed = self.scheduler.failed()
+        for sequence, error in failed:
+            self._finish(sequence, "error", error=_sentence("Restoring its state", error))
         if not work:
-            return False
+            return bool(failed)
         self._begin(work, began)
         for w in work:
             if w.sequence.guide is not None and w.sequence.wanted(w.rows):
-                w.sequence.guide.prepare()
+                with suppress(Exception):  # its own request is told when the mask is needed
+                    w.sequence.guide.prepare()
         prompt_rows = sum(w.rows for w in work if not w.sequence.replying)
         generated = self.metrics.tokens_generated
         entered = self._now()
-        failed: str | None = None
+        why: str | None = None
         try:
             result = self._compute(work)
             model_s = self._now() - entered
         except Exception as error:  # whatever a backend raises ends these sequences, never the engine
-            model_s, failed = self._now() - entered, _sentence("The step", error)
-            self._fail(work, failed)
+            model_s, why = self._now() - entered, _sentence("The step", error)
+            self._fail(work, why)
         else:
             self._hand_out(work, result)
             if self._composition is not None:
                 self._composition.chosen()
-        self._tell(work, prompt_rows, self.metrics.tokens_generated - generated, self._now() - began, model_s, failed)
+        self._tell(work, prompt_rows, self.metrics.tokens_generated - generated, self._now() - began, model_s, why)
         return True
 
     def _compute(self, work: SequenceOf[Work]) -> StepResult:
@@ -135,8 +140,7 @@ class EngineCore:
             preemptions=scheduler.preemptions,
             error=error,
         )
-        for observer in self._observers:
-            observer.on_step(event)
+        self._observers.on_step(event)
 
     def end_all(self, reason: FinishReason, error: str | None = None) -> None:
         """End every sequence now."""
@@ -183,7 +187,11 @@ class EngineCore:
             if sequence.evaluation is None:
                 self._generate(sequence, result.logits[rows])
                 continue
-            sequence.evaluation.take(first, result.logits[rows], output[rows])
+            try:
+                sequence.evaluation.take(first, result.logits[rows], output[rows])
+            except Exception as error:  # what the caller makes of the rows is its own affair
+                self._finish(sequence, "error", error=_sentence("Taking its results", error))
+                continue
             if sequence.pending == 0:
                 self._finish(sequence, "length")
 

@@ -22,7 +22,7 @@ from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.evaluation import AllLogits, Embedding, Evaluation, Pooling
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.lower import Lower
-from tensorsharp.engine.observer import Observer
+from tensorsharp.engine.observer import Observer, Observers
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
@@ -38,6 +38,7 @@ __all__ = ["Engine", "EngineConfig", "EngineStats"]
 
 _COLLECTED_ELEMENTS = 1 << 24
 """Most logits (float32 elements) that one step of an evaluation asks for: 64 MiB."""
+_NOBODY = Observers()
 
 
 class Engine:
@@ -64,7 +65,7 @@ class Engine:
         self._width = model.width
         self._runner = runner
         self._store = store if composition is None else RecordedStore(store, composition)
-        self._observers = tuple(observers)
+        self._observers = Observers(observers)
         savepoints = Savepoints(self._store, scheduler.saved_bytes) if store.slot_bytes() <= scheduler.saved_bytes else None
         self._lower = Lower(self._store, config.cache)
         seats = Seats(store.layout, store.sizes, config.context, self._rows, savepoints, self._lower.backing, self._store.copy)
@@ -244,12 +245,11 @@ class Engine:
         if self._closed:
             raise TensorSharpError("The engine is closed.", hint="Load the model again.")
 
-    def _leave(self, finished: Finished, request: GenerationRequest, observers: SequenceOf[Observer]) -> None:
+    def _leave(self, finished: Finished, request: GenerationRequest, observers: Observers) -> None:
         with self._changed:
             self._open -= 1
             self._changed.notify_all()
-        for observer in observers:
-            observer.on_request_end(request, finished)
+        observers.on_request_end(request, finished)
 
     def _start(
         self,
@@ -260,11 +260,10 @@ class Engine:
         rows: int,
         evaluation: Evaluation | None = None,
         guide: Guide | None = None,
-        observers: SequenceOf[Observer] = (),
+        observers: Observers = _NOBODY,
     ) -> RequestHandle:
         self._enter()
-        for observer in observers:
-            observer.on_request_start(request)
+        observers.on_request_start(request)
         ended = partial(self._leave, request=request, observers=observers)
         handle = RequestHandle(request.id or "", sampler.seed, ended, prompt_tokens=len(request.prompt_ids))
         sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, evaluation=evaluation, guide=guide)

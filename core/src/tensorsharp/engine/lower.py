@@ -39,6 +39,12 @@ class Lower:
         except Exception:
             logger.exception("Not everything that was cached could be kept.")
 
+    def check(self) -> None:
+        """RuntimeError if the books of a part do not balance."""
+        for part in (self.tiers, self.backing, self.checkpoints):
+            if part is not None:
+                part.check()
+
     def close(self) -> None:
         """Write what is waiting to be written. Idempotent."""
         for part in (self._background, self.checkpoints):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from tensorsharp.types import Finished, GenerationRequest
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class StepEvent:
 
 
 class Observer(Protocol):
-    """Called by the engine; must not raise and must not take long: the model waits. Requests carry their id."""
+    """Called by the engine; must not take long: the model waits. One that raises is told no more. Requests carry their id."""
 
     def on_request_start(self, request: GenerationRequest) -> None:
         """The engine accepted a request. On the caller's thread."""
@@ -42,3 +46,30 @@ class Observer(Protocol):
     def on_step(self, step: StepEvent) -> None:
         """A step was computed, or failed. On the engine's thread."""
         ...
+
+
+class Observers:
+    """Several observers as one, which raises nothing: who fails is reported and told nothing more, and harms no request."""
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._told = tuple(observers)
+
+    def __bool__(self) -> bool:
+        return bool(self._told)
+
+    def on_request_start(self, request: GenerationRequest) -> None:
+        self._tell("on_request_start", request)
+
+    def on_request_end(self, request: GenerationRequest, finished: Finished) -> None:
+        self._tell("on_request_end", request, finished)
+
+    def on_step(self, step: StepEvent) -> None:
+        self._tell("on_step", step)
+
+    def _tell(self, event: str, *facts: object) -> None:
+        for observer in self._told:
+            try:
+                getattr(observer, event)(*facts)
+            except Exception:
+                logger.exception("An observer is told nothing more, as its %s failed.", event)
+                self._told = tuple(other for other in self._told if other is not observer)

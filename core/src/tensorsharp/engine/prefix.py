@@ -63,6 +63,12 @@ class Prefixes:
             found = self._known[key] = Link(key, parent, tokens)
         return found if found.parent is parent and found.tokens == tokens else None
 
+    def check(self) -> None:
+        """RuntimeError if a link is not under its own key."""
+        for key, link in list(self._known.items()):
+            if not key == link.key == self._hash((b"" if link.parent is None else link.parent.key) + link.tokens):
+                raise RuntimeError(f"the prefix {link.key.hex()} is found as {key.hex()}")
+
 
 class Chain:
     """The links of a sequence's full blocks, in order. It ends early where a key is taken by another prefix."""

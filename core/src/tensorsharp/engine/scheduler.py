@@ -88,6 +88,7 @@ class Scheduler:
         self.preemptions = 0
         self.tokens_reused = 0
         self._arrivals = 0
+        self._failed: list[tuple[Sequence, Exception]] = []
 
     def add(self, sequence: Sequence) -> None:
         sequence.rank = (-sequence.request.priority, self._arrivals)
@@ -125,6 +126,11 @@ class Scheduler:
         self._continue(step)
         self._admit(step)
         return step.work
+
+    def failed(self) -> list[tuple[Sequence, Exception]]:
+        """The sequences for which the last plan could not move state, and why: whoever asks ends them."""
+        failed, self._failed = self._failed, []
+        return failed
 
     def advance(self, work: Work) -> None:
         """The rows of `work` are computed: full blocks can be found from now on, and windows move."""
@@ -234,18 +240,31 @@ class Scheduler:
                 passed += 1
                 room = _minus(room, self.seats.need(sequence.length, shared.parting // size))
                 continue
-            need = self.seats.need(sequence.length, self.seats.in_use(links[:hit]))
-            if not step.left or not _fits(need, room):
+            if not step.left or not _fits(self.seats.need(sequence.length, self.seats.in_use(links[:hit])), room):
                 return
+            try:
+                taken = self._begin(sequence, hit, fork, room, step)
+            except Exception as error:  # state that cannot be moved ends its own request
+                self._failed.append((sequence, error))
+                continue
+            if taken is None:
+                return  # with room for what is there, it comes here again
+            room = _minus(room, taken)
+
+    def _begin(self, sequence: Sequence, hit: int, fork: Fork | None, room: list[int], step: Step) -> list[int] | None:
+        """Give a sequence its seat, after `hit` blocks if they prove to be there: the blocks that it needs. None if there are
+        not as many, as others hold less of its prefix than was counted on."""
+        try:
+            links = sequence.reusable_links
             begun = self._fetch(sequence, links, hit)
-            if begun < hit:  # what was counted on is not there, so others may have held less of it
-                need = self.seats.need(sequence.length, self.seats.in_use(links[:begun]))
-                if not _fits(need, room):
-                    return  # with room for what is there, it comes here again
-            if begun != hit:
-                hit, fork = begun, find_fork(sequence, begun, self.running, self.seats)
-            room = _minus(room, need)
-            self._seat(sequence, hit, fork, step)
+            need = self.seats.need(sequence.length, self.seats.in_use(links[:begun]))
+            if not _fits(need, room):
+                return None
+            self._seat(sequence, begun, fork if begun == hit else find_fork(sequence, begun, self.running, self.seats), step)
+            return need
+        finally:
+            if self.seats.backing is not None:
+                self.seats.backing.clear()
 
     def _fetch(self, sequence: Sequence, links: list[Link], hit: int) -> int:
         """After how many blocks a sequence begins that takes its seat now: what lies below the pools is got and verified."""
@@ -259,9 +278,9 @@ class Scheduler:
         return self.seats.fetch(links, hit)
 
     def _seat(self, sequence: Sequence, hit: int, fork: Fork | None, step: Step) -> None:
+        seat = sequence.seat = self.seats.take(sequence.links[:hit], fork)
         self.waiting.remove(sequence)
         insort(self.running, sequence, key=_RANK)
-        seat = sequence.seat = self.seats.take(sequence.links[:hit], fork)
         sequence.begin(hit * self.seats.block_tokens if fork is None else fork.position, hit)
         self.tokens_reused += sequence.computed
         step.begin(sequence, seat)
@@ -273,6 +292,21 @@ class Scheduler:
             if sequence.seat is not None:
                 room = _minus(room, self.seats.owed(sequence.seat, sequence.length))
         return room
+
+    def check(self) -> None:
+        """RuntimeError if the lines are out of order, or somebody has what it should not have between two steps."""
+        self.prefixes.check()
+        for line in (self.running, self.waiting):
+            if line != sorted(line, key=_RANK):
+                raise RuntimeError(f"the ranks {[s.rank for s in line]} are not in order")
+        seats = {id(s.seat) for s in self.running if s.seat is not None}
+        if len(seats) != len(self.running) or len(seats) + self.seats.free != self.seats.total:
+            raise RuntimeError(f"{len(self.running)} sequences run in {len(seats)} seats; {self.seats.free} are free")
+        if any(s.seat is not None or s.computed for s in self.waiting) or self._failed:
+            raise RuntimeError("a sequence that waits holds something")
+        size = self.seats.block_tokens
+        if any(not 0 <= s.computed < s.length or s.labelled * size > s.computed for s in self.running):
+            raise RuntimeError("a running sequence has nothing to compute, or is found where it is not computed")
 
 
 def edges(sequence: Sequence, block_tokens: int, saved_blocks: int) -> tuple[int, ...]:

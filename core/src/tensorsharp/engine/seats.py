@@ -238,19 +238,21 @@ class Seats:
 
     def take(self, links: Sequence[Link] = (), fork: Fork | None = None) -> Seat:
         """A free seat, only while `free` is not 0, that begins after the blocks of `links`, which `reusable` allowed, or
-        inside the next one."""
+        inside the next one. What the store raises goes on, with nothing held."""
         seat = self._free.pop()
-        seat.adopt(links, len(links) * self.block_tokens if fork is None else fork.position)
-        if fork is not None and self._copy is not None:
-            for group, table, source in zip(self.pools, seat.tables, fork.sources, strict=True):
-                target = table.append(source)
-                if target != source:
-                    self._copy(group, source, target)
-        seat.bring(links)
-        if links and self.savepoints is not None:
-            self.savepoints.load(links[-1], seat.index, seat.slot)
-        if self.backing is not None:
-            self.backing.clear()
+        try:
+            seat.adopt(links, len(links) * self.block_tokens if fork is None else fork.position)
+            if fork is not None and self._copy is not None:
+                for group, table, source in zip(self.pools, seat.tables, fork.sources, strict=True):
+                    target = table.append(source)
+                    if target != source:
+                        self._copy(group, source, target)
+            seat.bring(links)
+            if links and self.savepoints is not None:
+                self.savepoints.load(links[-1], seat.index, seat.slot)
+        except Exception:
+            self.give(seat)
+            raise
         return seat
 
     def give(self, seat: Seat) -> None:

@@ -64,7 +64,8 @@ class BlockTable:
             # what is released first is evicted first: of a prefix the end, of a window the beginning
             order = -1 if self.window is None else 1
             for block in self.row[first:stop][::order].tolist():
-                self.pool.release(block)
+                if block >= 0:  # one that could not be brought has none
+                    self.pool.release(block)
             self.row[first:stop] = -1
 
     def reusable(self, links: Sequence[Link]) -> list[bool]:
