@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +96,7 @@ def test_a_client_that_leaves_ends_the_download_which_is_resumed(
 ) -> None:
     from tensorsharp.weights.hub import Hub
 
-    begun = threading.Event()
+    begun, pause = threading.Event(), threading.Event()
     fetch = Hub._download
 
     def slow(self: Hub, repo: str, commit: str, file: Any, blob: Path, tell: Any) -> None:
@@ -106,7 +105,7 @@ def test_a_client_that_leaves_ends_the_download_which_is_resumed(
             if done > CHUNK and not begun.is_set():  # the first chunk is written by then
                 begun.set()
                 for _ in range(1000):  # until it is noticed that the client has left: that ends the download
-                    time.sleep(0.01)
+                    pause.wait(0.01)
                     tell(name, done, total)
 
         fetch(self, repo, commit, file, blob, wait)
