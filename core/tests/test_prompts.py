@@ -37,6 +37,8 @@ SYSTEM = {
 
 
 class Recurrent(Model):
+    """Some of its state is in no block."""
+
     @classmethod
     def from_file(cls, file: ModelFile) -> FakeModel:
         return cls(VOCAB, context_length=9000, ring=4, recurrent=True)
