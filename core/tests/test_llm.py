@@ -290,6 +290,16 @@ def test_a_pool_shrinks_to_the_memory_that_there_is(path: Path) -> None:
         assert llm.stats().blocks == {None: (0, 12)}
 
 
+@pytest.mark.parametrize(("host", "blocks"), [(1 << 40, 12), (1 << 41, 15)], ids=["shared", "its own"])
+def test_memory_for_what_leaves_the_blocks_is_not_planned_with(
+    path: Path, host: int, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensorsharp.starting.host_memory", lambda: (host, host))
+    free = {"free": str(16 + 15 * 32 * 4)}
+    with load(path, backend="fake", ctx_size=320, parallel=8, kv_ram=3 * 32 * 4, backend_options=free) as llm:
+        assert llm.stats().blocks == {None: (0, blocks)}
+
+
 def test_hook_plugins_are_told(path: Path, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorsharp.hooks import hookimpl
 

@@ -9,9 +9,10 @@ from os import PathLike
 from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.engine import Engine
 from tensorsharp.engine.observer import Observer
-from tensorsharp.engine.sizing import plan_state
+from tensorsharp.engine.sizing import left_for_state, plan_state
 from tensorsharp.opening import Opened
 from tensorsharp.protocols.layout import Format
+from tensorsharp.reference.memory import host_memory
 
 
 def start_engine(
@@ -25,6 +26,8 @@ def start_engine(
     """Plan the memory, then load the weights, allocate the state and start the engine; `stack` closes them."""
     available = this.available()
     layout = this.model.layout(kv_type)
+    if this.backend.memory()[0] == host_memory()[0]:  # the device has no memory of its own
+        available = left_for_state(layout, config, available)
     sequences, rows = config.scheduler.parallel, config.scheduler.rows
     sizes = plan_state(layout, context=config.context, sequences=sequences, rows=rows, available=available)
     composition = None

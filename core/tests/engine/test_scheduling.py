@@ -8,7 +8,8 @@ from functools import lru_cache
 import pytest
 from engine_bench import WINDOW, Bench, alone, prompt, request, sizes
 
-from tensorsharp.engine.sizing import plan_state
+from tensorsharp.engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from tensorsharp.engine.sizing import left_for_state, plan_state
 from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.batch import Batch
 from tensorsharp.protocols.layout import Layout, Paged, Slot, Tail
@@ -134,6 +135,19 @@ def test_the_plan_shrinks_to_what_fits_but_not_below_one_context() -> None:
         assert state_bytes(LAYOUT, plan) > available - block
     with pytest.raises(CapacityError, match=r"context of 1,000 tokens needs [\d,]+ bytes; 200,000 are available"):
         plan_state(LAYOUT, context=1000, sequences=3, rows=512, available=200_000)
+
+
+def test_what_is_kept_in_memory_besides_is_not_planned_with() -> None:
+    def left(layout: Layout, ram: int, saved: int, available: int) -> int:
+        config = EngineConfig(100, SchedulerConfig(saved_bytes=saved), cache=CacheConfig(ram=ram))
+        return left_for_state(layout, config, available)
+
+    paged: Layout = {"k": Paged(8)}
+    assert left(paged, 300, 50, 1000) == 700, "a model with all its state in blocks saves nothing besides"
+    assert left({**paged, "hash": Slot((4,))}, 300, 50, 1000) == 650
+    assert left({**paged, "ring": Tail(4, 2)}, 0, 1000, 1000) == 0
+    with pytest.raises(CapacityError, match=r"may take 2,000 bytes of memory \(kv_ram\).* 0 \(saved_bytes\); 1,999 are"):
+        left(paged, 2000, 50, 1999)
 
 
 def test_blocks_are_multiples_of_every_stride() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.tables import window_blocks
 from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.backend import StateSizes
@@ -41,10 +42,26 @@ def plan_state(layout: Layout, *, context: int, sequences: int, rows: int, avail
     if needed > available:
         raise CapacityError(
             f"The state of a context of {context:,} tokens needs {needed:,} bytes; {max(0, available):,} are available.",
-            hint="Use a smaller context (--ctx-size), a narrower --kv-type, or a smaller --parallel.",
+            hint="Use a smaller context (--ctx-size), a narrower --kv-type, or a smaller --parallel or --kv-ram.",
         )
     block_bytes = (state_bytes(layout, sizes) - needed) // (sizes.blocks[None] - whole)
     return _with_full(sizes, whole + (available - needed) // block_bytes)
+
+
+def left_for_state(layout: Layout, config: EngineConfig, available: int) -> int:
+    """What is left of `available` bytes of host memory once all is taken that an engine may come to keep there besides.
+
+    CapacityError, with the numbers, if that is more than there is.
+    """
+    saved = 0 if all(isinstance(s, Paged) for s in layout.values()) else config.scheduler.saved_bytes
+    kept = config.cache.ram + saved
+    if kept > available:
+        raise CapacityError(
+            f"What leaves the blocks may take {config.cache.ram:,} bytes of memory (kv_ram), and saved recurrent state {saved:,} "
+            f"(saved_bytes); {max(0, available):,} are available.",
+            hint="Use a smaller --kv-ram or --saved-bytes.",
+        )
+    return available - kept
 
 
 def _with_full(sizes: StateSizes, blocks: int) -> StateSizes:
