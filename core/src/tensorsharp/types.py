@@ -189,10 +189,12 @@ class Timings:
 
     @property
     def prefill_tps(self) -> float:
+        """Prompt tokens a second, of those that were computed."""
         return self.prefill_tokens / self.prefill_s if self.prefill_s > 0 else 0.0
 
     @property
     def decode_tps(self) -> float:
+        """Tokens of the reply a second, from the first one to the last."""
         return self.decode_tokens / self.decode_s if self.decode_s > 0 else 0.0
 
 
