@@ -31,6 +31,7 @@ ADAPTERS = (
     "openai_chat",
     "openai_completions",
     "openai_embeddings",
+    "openai_responses",
     "ollama_chat",
     "ollama_models",
     "ollama_embed",
