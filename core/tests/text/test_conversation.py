@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -217,3 +218,19 @@ def test_values_have_the_declared_type(schema: Any, raw: str, value: Any) -> Non
 def test_values_of_unknown_tools_and_further_properties() -> None:
     tools = read_tools([{"name": "f", "parameters": {"additionalProperties": {"type": "string"}}}])
     assert (tools.value("f", "x", "5"), tools.value("g", "x", "5")) == ("5", 5)
+
+
+def test_a_schema_is_told_in_one_order() -> None:
+    inner = {"enum": [{"b": 1, "a": 2}], "title": "x", "description": "d", "type": "object"}
+    written = {
+        "title": "t",
+        "required": ["type"],
+        "properties": {"type": inner, "enum": True},
+        "anyOf": [inner],
+        "type": "object",
+    }
+    told = read_tools([{"name": "f", "parameters": written}]).by_name["f"].as_json()["function"]["parameters"]
+    ordered = '{"type": "object", "description": "d", "enum": [{"b": 1, "a": 2}], "title": "x"}'
+    named = f'{{"type": {ordered}, "enum": true}}'
+    expected = f'{{"type": "object", "properties": {named}, "required": ["type"], "title": "t", "anyOf": [{ordered}]}}'
+    assert json.dumps(told) == expected

@@ -16,6 +16,9 @@ Call = tuple[str, Mapping[str, Any]]
 NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 NAME_CHARACTER: Final = re.compile(r"[A-Za-z0-9_.:/-]")
 _MAX_DEPTH: Final = 16
+_ORDER: Final = ("type", "description", "enum", "items", "properties", "required")
+_NAMED: Final = ("properties", "patternProperties", "$defs", "definitions")
+_VALUES: Final = ("enum", "const", "default", "examples")
 _CONSTANTS: Final = {"true": True, "false": False, "null": None, "none": None}
 """Also as Python writes them, which models do at times."""
 
@@ -34,8 +37,8 @@ class Tool:
         return _types(_property(self.parameters, parameter), self.parameters)
 
     def as_json(self) -> dict[str, Any]:
-        """The tool as chat templates expect it."""
-        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        """The tool as chat templates expect it. The same schema gives the same text, in whatever order a client wrote it."""
+        function = {"name": self.name, "description": self.description, "parameters": _customary(self.parameters)}
         return {"type": "function", "function": function}
 
 
@@ -110,6 +113,22 @@ def _tool(item: Any, field: str) -> Tool:
 
 def _refused(field: str, sentence: str) -> RequestError:
     return RequestError(f"{field} {sentence}.", param=field, code="invalid_value")
+
+
+def _customary(schema: Any, depth: int = 0) -> Any:
+    """A schema with its keywords in the order in which most are written; names of properties stay in theirs."""
+    if isinstance(schema, list):
+        return [_customary(item, depth + 1) for item in schema]
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return schema
+    made = {}
+    for keyword in (*(k for k in _ORDER if k in schema), *(k for k in schema if k not in _ORDER)):
+        value = schema[keyword]
+        if keyword in _NAMED and isinstance(value, Mapping):
+            made[keyword] = {name: _customary(one, depth + 1) for name, one in value.items()}
+        else:
+            made[keyword] = value if keyword in _VALUES else _customary(value, depth + 1)
+    return made
 
 
 def _property(schema: Mapping[str, Any], name: str) -> Any:

@@ -127,6 +127,12 @@ def test_a_call_can_be_required(thinker: Served) -> None:
     asked: dict[str, Any] = {"messages": ASKED, "tools": [tool], "tool_choice": "required", "stream": False, "think": False}
     message = thinker.post("/api/chat", options={"seed": 1}, parallel_tool_calls=False, **asked)["message"]
     assert [call["function"] for call in message["tool_calls"]] == [{"name": "weather", "arguments": {"a": "x"}}]
+    # Ollama's client sends no fields but its own
+    options = {"seed": 1, "tool_choice": "required", "parallel_tool_calls": False}
+    calls = thinker.ollama.chat("thinker", ASKED, tools=[tool], options=options, think=False).message.tool_calls or ()
+    assert [(call.function.name, call.function.arguments) for call in calls] == [("weather", {"a": "x"})]
+    refused = thinker.http.post("/api/chat", json={"model": "thinker", "messages": ASKED, "options": {"tool_choice": 3}})
+    assert (refused.status_code, "tool_choice" in refused.json()["error"]) == (400, True)
 
 
 @pytest.mark.parametrize("stream", [False, True])

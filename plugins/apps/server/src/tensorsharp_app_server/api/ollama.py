@@ -19,6 +19,9 @@ UNLIMITED = (-1, -2)
 OFF = {"mirostat": 0, "tfs_z": 1, "typical_p": 1}
 """Ways to choose tokens that the engine does not have, and the value that switches each off."""
 
+BEYOND = ("tool_choice", "parallel_tool_calls", "chat_template_kwargs", "thinking_budget")
+"""Fields that Ollama does not have; its own clients send unknown ones in `options` alone."""
+
 
 def error_body(failure: Failure) -> dict[str, Any]:
     return {"error": failure.text}
@@ -30,6 +33,12 @@ WIRE = Wire("ollama", error_body, lambda failure: line(error_body(failure)), LIN
 def read_name(body: Fields) -> str | None:
     """The model's name; `name` is what older clients call it."""
     return body.text("model") or body.text("name")
+
+
+def with_beyond(body: Fields) -> Fields:
+    """The body with what it has beyond Ollama's fields in `options`."""
+    given = body.object("options") or Fields({})
+    return Fields({**body.data, **{field: given.data[field] for field in BEYOND if field in given and field not in body}})
 
 
 def read_options(body: Fields) -> tuple[dict[str, Any], dict[str, str]]:

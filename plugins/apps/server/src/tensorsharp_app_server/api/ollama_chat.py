@@ -67,6 +67,7 @@ def read_chat(body: Fields) -> Ask:
     """The request of /api/chat in the engine's words. RequestError names the field that is wrong."""
     for message in body.objects("messages"):
         _refuse_images(message)
+    body = ollama.with_beyond(body)
     ask = _ask(body, read_options(body))
     return replace(ask, messages=body.items("messages"), names={**ask.names, "prompt_ids": "messages"})
 
