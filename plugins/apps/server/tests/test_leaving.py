@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tensorsharp_app_server.endpoint import CLIENT_LEFT
 
 if TYPE_CHECKING:
     from conftest import Serve
@@ -25,9 +29,10 @@ class Client:
 
     def __init__(self, server: Served, path: str = "/v1/chat/completions", **body: Any) -> None:
         host, port = server.url.removeprefix("http://").split(":")
+        self.id = uuid.uuid4().hex
         self.socket = socket.create_connection((host, int(port)), timeout=10)
         content = json.dumps({"model": "staged", "messages": ASKED, **body}).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(content)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nX-Request-Id: {self.id}\r\nContent-Length: {len(content)}\r\n\r\n"
         self.socket.sendall(head.encode() + content)
 
     def read_until(self, text: bytes) -> bytes:
@@ -37,6 +42,35 @@ class Client:
             assert part, found
             found += part
         return found
+
+
+class Departures(logging.Handler):
+    """Hears from the server's log which clients have left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids: set[str] = set()
+        self._changed = threading.Condition()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "status", None) == CLIENT_LEFT:
+            with self._changed:
+                self._ids.add(vars(record)["id"])
+                self._changed.notify()
+
+    def wait(self, client: Client) -> None:
+        """Until the server has noticed that this one left, and told the engine."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: client.id in self._ids, timeout=20)
+
+
+@pytest.fixture
+def departures(caplog: pytest.LogCaptureFixture) -> Iterator[Departures]:
+    caplog.set_level(logging.INFO, "tensorsharp.server")
+    heard = Departures()
+    logging.getLogger("tensorsharp.server").addHandler(heard)
+    yield heard
+    logging.getLogger("tensorsharp.server").removeHandler(heard)
 
 
 def leave(client: Client) -> None:
@@ -52,7 +86,7 @@ def reset(client: Client) -> None:
     client.socket.close()
 
 
-def settled(server: Served, *, within: float = 5) -> bool:
+def settled(server: Served, *, within: float = 20) -> bool:
     """Whether nothing runs or waits any more, and no block is used."""
     until = time.monotonic() + within
     while time.monotonic() < until:
@@ -69,14 +103,14 @@ def load(server: Served) -> None:
 
 @pytest.mark.parametrize("go", [leave, close_half, reset])
 @pytest.mark.parametrize("stream", [True, False])
-def test_before_the_first_token(server: Served, go: Callable[[Client], None], *, stream: bool) -> None:
+def test_before_the_first_token(server: Served, departures: Departures, go: Callable[[Client], None], *, stream: bool) -> None:
     load(server)
     server.director.pace.clear()
     begun = server.director.steps
     client = Client(server, stream=stream)
     assert server.director.wait_steps(begun + 1)
     go(client)
-    time.sleep(0.1)
+    departures.wait(client)
     server.director.pace.set()
     assert settled(server)
     assert server.director.steps <= begun + 2
@@ -107,7 +141,7 @@ def test_in_the_middle_of_a_whole_answer(server: Served, go: Callable[[Client], 
     client.socket.close()
 
 
-def test_while_others_run(serve: Serve) -> None:
+def test_while_others_run(serve: Serve, departures: Departures) -> None:
     server = serve(loading={"parallel": 1})
     load(server)
     server.director.pace.clear()
@@ -118,7 +152,7 @@ def test_while_others_run(serve: Serve) -> None:
     while server.llm.stats().waiting == 0:
         time.sleep(0.01)
     leave(second)
-    time.sleep(0.1)
+    departures.wait(second)
     server.director.pace.set()
     assert b"[DONE]" in first.read_until(b"[DONE]")
     assert settled(server)
@@ -126,14 +160,14 @@ def test_while_others_run(serve: Serve) -> None:
     first.socket.close()
 
 
-def test_while_the_model_is_loaded(serve: Serve) -> None:
+def test_while_the_model_is_loaded(serve: Serve, departures: Departures) -> None:
     server = serve()
     server.director.load_gate.clear()
     client = Client(server)
     while server.director.loads == 0:
         time.sleep(0.01)
     leave(client)
-    time.sleep(0.1)
+    departures.wait(client)
     server.director.load_gate.set()
     load(server)
     assert server.director.loads == 1
