@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tensorsharp.caching import cache_config, folder_and_size
+from tensorsharp.caching import cache_config, folder_and_count, folder_and_size
 from tensorsharp.codecs.raw import RawCodec
 from tensorsharp.codecs.zstd import ZstdCodec
 from tensorsharp.engine.config import SSD_BYTES, CacheConfig
 from tensorsharp.errors import ConfigError, PluginError
+from tensorsharp.protocols.checkpoint import CheckpointOptions
 from tensorsharp.registry import Registry
 from tensorsharp.storage.checkpoints import FileCheckpointStore
 
@@ -38,6 +39,19 @@ NOTHING: dict[str, Any] = {
 )
 def test_a_folder_and_its_size(text: str, folder: str, limit: int) -> None:
     assert folder_and_size(text) == (Path(folder), limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "folder", "kept"), [("kept", "kept", 4), ("kept:9", "kept", 9), ("C:\\kept", "C:\\kept", 4), ("/a:b:1", "/a:b", 1)]
+)
+def test_a_folder_and_how_many_it_keeps(text: str, folder: str, kept: int) -> None:
+    assert folder_and_count(text) == CheckpointOptions(Path(folder), kept)
+
+
+@pytest.mark.parametrize("text", ["", "kept:0"])
+def test_what_is_no_folder_with_a_number_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"checkpoints is .*; expected DIR or DIR:N, where N is how many are kept"):
+        cache_config(Registry(), **NOTHING | {"checkpoints": text})
 
 
 def test_the_home_folder_can_be_written_short() -> None:

@@ -10,12 +10,13 @@ from typing import cast
 from tensorsharp.config import SIZE, size
 from tensorsharp.engine.config import SSD_BYTES, CacheConfig
 from tensorsharp.errors import ConfigError, PluginError
-from tensorsharp.protocols.checkpoint import CheckpointOptions, IPrefixCheckpointStore
+from tensorsharp.protocols.checkpoint import KEPT, CheckpointOptions, IPrefixCheckpointStore
 from tensorsharp.protocols.codec import IKvBlockCodec
 from tensorsharp.registry import Registry
 
 DEFAULT_STORE = "file"
 _SIZED = re.compile(r"(?P<folder>.+):(?P<size>[\d.]+[KMGTkmgt]?)")
+_COUNTED = re.compile(r"(?P<folder>.+):(?P<count>\d+)")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
@@ -26,6 +27,15 @@ def folder_and_size(text: str) -> tuple[Path, int]:
     if not folder or not limit:
         raise ValueError(text)
     return Path(folder).expanduser(), limit
+
+
+def folder_and_count(text: str) -> CheckpointOptions:
+    """DIR[:N], of which N is 4 unless given. ValueError for anything else."""
+    found = _COUNTED.fullmatch(text)
+    folder, kept = (text, KEPT) if found is None else (found["folder"], int(found["count"]))
+    if not folder or not kept:
+        raise ValueError(text)
+    return CheckpointOptions(Path(folder).expanduser(), kept)
 
 
 def cache_config(
@@ -50,7 +60,7 @@ def cache_config(
         ram=kv_ram,
         ssd=ssd,
         ssd_bytes=ssd_bytes,
-        checkpoints=None if checkpoints is None else _store(plugins, checkpoint_store, Path(checkpoints).expanduser()),
+        checkpoints=None if checkpoints is None else _store(plugins, checkpoint_store, fspath(checkpoints)),
     )
 
 
@@ -61,5 +71,9 @@ def _codec(plugins: Registry, name: str) -> IKvBlockCodec:
     return codec
 
 
-def _store(plugins: Registry, name: str, folder: Path) -> IPrefixCheckpointStore:
-    return cast("IPrefixCheckpointStore", plugins.load("checkpoint_store", name)(CheckpointOptions(folder)))
+def _store(plugins: Registry, name: str, where: str) -> IPrefixCheckpointStore:
+    try:
+        options = folder_and_count(where)
+    except ValueError:
+        raise ConfigError(f"checkpoints is {where!r}; expected DIR or DIR:N, where N is how many are kept, at least 1.") from None
+    return cast("IPrefixCheckpointStore", plugins.load("checkpoint_store", name)(options))

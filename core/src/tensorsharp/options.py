@@ -51,7 +51,7 @@ CACHE = (
     click.option("--kv-ram", metavar="SIZE", help="Memory for blocks of prompts that left the device.  [default: none]"),
     click.option("--kv-ssd", metavar="DIR[:SIZE]", help="A folder for them, which later runs find.  [default size: 8G]"),
     click.option("--kv-codec", metavar="NAME", help="How they are encoded there; 'tensorsharp plugins' lists codecs."),
-    click.option("--checkpoints", metavar="DIR", help="A folder for the beginnings that prompts share, for later runs."),
+    click.option("--checkpoints", metavar="DIR[:N]", help="A folder for N beginnings that prompts share.  [default N: 4]"),
     click.option("--checkpoint-store", metavar="NAME", help="The plugin that keeps them.  [default: file]"),
 )
 NAMES = (

@@ -36,7 +36,7 @@ class History:
 class Prompt:
     """A prompt as the engine takes it.
 
-    boundaries: offsets into `ids`, ascending, where messages start; the first is the end of what other conversations share.
+    boundaries: offsets into `ids`, ascending: the end of what other conversations share, 0 for none, and where messages start.
     history: None where the ids follow from the text alone. lost: tokens of the last reply whose state cannot be found, as
     re-tokenising cut its text otherwise than the model did. keep: what remembers the reply.
     """
@@ -77,8 +77,9 @@ class Prompts:
         else:
             ids = self.encode(text)
             lost = self._lost(text, ids, said[-1]) if said else 0
-        offsets = {self._offset(text, ids, mark) for mark in (rendered.marks() if self._boundaries() else ())}
-        return Prompt(tuple(ids), tuple(sorted(offsets - {0, len(ids)})), history, lost, partial(self._keep, scope, text))
+        offsets = [self._offset(text, ids, mark) for mark in (rendered.marks() if self._boundaries() else ())]
+        starts = sorted({*offsets[1:]} - {0, *offsets[:1], len(ids)})
+        return Prompt(tuple(ids), (*offsets[:1], *starts), history, lost, partial(self._keep, scope, text))
 
     def asked(self, prompt: Prompt) -> None:
         """A prompt goes to the engine."""

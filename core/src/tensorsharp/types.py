@@ -215,7 +215,8 @@ class GenerationRequest:
     """Token ids in, tokens out; the engine knows no text.
 
     end_tokens end the reply with reason "stop" (unless ignore_eos) and are not part of it.
-    boundaries: offsets into prompt_ids where recurrent state is worth keeping (message starts).
+    boundaries: offsets into prompt_ids, ascending: the end of the beginning that other prompts share, whose state is worth a
+    checkpoint (0: there is none), and where messages start, at which recurrent state is worth keeping.
     priority: higher ones are served first; equal ones in order of arrival. timeout_s: seconds after which the request ends
     with reason "timeout", whether it runs or waits. cache_scope: only requests of the same scope reuse each other's
     prefixes; None is the scope of all that name none. constraint: what the reply must be; end tokens are allowed exactly where

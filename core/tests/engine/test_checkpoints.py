@@ -96,6 +96,28 @@ def test_four_checkpoints_are_kept(model: FakeModel, tmp_path: Path) -> None:
 
 
 @EVERY
+def test_what_others_began_with_outlives_prompts_of_which_each_is_asked_once(model: FakeModel, tmp_path: Path) -> None:
+    """The long system prompt of an agent is kept, though its requests find it in the pool and never read its file."""
+    bench = Bench(model=model, saved=PLENTY, cache=checkpoints(tmp_path))
+    for turn in range(3):
+        bench.give(shared(own=turn))
+    for salt in range(1, 9):
+        bench.give(shared(salt))
+    assert stats(bench) == (9, 0)
+    new = Bench(model=model, saved=PLENTY, cache=checkpoints(tmp_path))
+    assert [cached(new.give(shared(salt))) for salt in (0, 8, 7, 6)] == [64] * 4
+    assert cached(new.give(shared(1))) == 0
+
+
+@EVERY
+def test_a_prompt_that_shares_nothing_makes_no_checkpoint(model: FakeModel, tmp_path: Path) -> None:
+    bench = Bench(model=model, saved=PLENTY, cache=checkpoints(tmp_path))
+    one = replace(shared(), boundaries=(0, 70))
+    assert said(bench.give(one)) == said(alone(one, model=model))
+    assert stats(bench) == (0, 0)
+
+
+@EVERY
 @pytest.mark.parametrize("place", [-1, -30, 20, 500])
 def test_a_damaged_checkpoint_is_a_miss(model: FakeModel, place: int, tmp_path: Path) -> None:
     bench = Bench(model=model, saved=PLENTY, cache=checkpoints(tmp_path))

@@ -107,7 +107,7 @@ def test_bad_requests_are_refused_at_once(rig: Rig, ids: list[int], params: dict
 
 
 def test_boundaries_outside_the_prompt_are_refused(rig: Rig) -> None:
-    with pytest.raises(RequestError, match="between 1 and 3"):
+    with pytest.raises(RequestError, match="between 0 and 3"):
         rig.engine.submit(GenerationRequest((1, 2, 3), boundaries=(2, 4)))
 
 

@@ -54,6 +54,12 @@ def test_tools_belong_to_what_is_shared() -> None:
     assert parts(source, TALK[:1], tools=[{"name": "now"}])[0] == "now;<|im_start|>user\n"
 
 
+def test_nothing_is_shared_where_a_template_begins_with_the_message() -> None:
+    source = "{% for m in messages %}{{ m.content }}[{{ m.role }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+    text = Rendered(ChatTemplate(source), TALK, {}).text
+    assert Rendered(ChatTemplate(source), TALK, {}).marks() == [0, text.index("Another"), len(text) - 1]
+
+
 def test_what_a_template_refuses_has_no_mark() -> None:
     refusing = "{% if messages|length % 2 == 0 %}{{ raise_exception('no') }}{% endif %}" + CHATML
     found = parts(refusing, TALK)

@@ -54,9 +54,9 @@ def check_request(request: GenerationRequest, vocab: int, limit: int) -> None:
                 code="invalid_value",
             )
     _check_options(request)
-    if any(not 0 < b <= len(request.prompt_ids) for b in request.boundaries):
+    if any(not 0 <= b <= len(request.prompt_ids) for b in request.boundaries):
         raise RequestError(
-            f"boundaries are {list(request.boundaries)}; expected offsets between 1 and {len(request.prompt_ids)}.",
+            f"boundaries are {list(request.boundaries)}; expected offsets between 0 and {len(request.prompt_ids)}.",
             param="boundaries",
             code="invalid_value",
         )

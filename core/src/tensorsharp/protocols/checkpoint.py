@@ -15,7 +15,8 @@ KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """folder: where they are kept. kept: how many, the longest unused is given up first."""
+    """folder: where they are kept. kept: how many; those that were never opened are given up first, of these or else of all the
+    longest unused."""
 
     folder: Path
     kept: int = KEPT
@@ -40,7 +41,7 @@ class IPrefixCheckpointStore(Protocol):
     """
 
     def open(self, key: str, tokens: I32) -> Checkpoint | None:
-        """The longest entry of this key whose tokens are a proper prefix of `tokens`, if there is one."""
+        """The longest entry of this key whose tokens are a proper prefix of `tokens`, if there is one. It counts as just used."""
         ...
 
     def save(self, key: str, tokens: I32, write: Callable[[BinaryIO], object]) -> bool:

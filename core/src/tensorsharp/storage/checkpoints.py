@@ -16,15 +16,20 @@ from tensorsharp.storage.folder import EntryFolder
 
 logger = logging.getLogger(__name__)
 
+_FOUND = "-found"
+"""Ends the name of an entry that a prompt began with."""
+
 
 class FileCheckpointStore:
     """One file a checkpoint; implements :class:`tensorsharp.protocols.checkpoint.IPrefixCheckpointStore`.
 
-    Their heads are read each time, as they are few and other processes may add some.
+    Their heads are read each time, as they are few and other processes may add some. The name of one that was found once says
+    so, for later processes too: those that never were are given up first, so that prompts of which each is asked once cannot
+    drive out the one that all others begin with.
     """
 
     def __init__(self, options: CheckpointOptions) -> None:
-        self.folder = EntryFolder(options.folder, entries=options.kept)
+        self.folder = EntryFolder(options.folder, entries=options.kept, spared=_was_found)
 
     def open(self, key: str, tokens: I32) -> Checkpoint | None:
         wanted = _bytes(tokens)
@@ -36,17 +41,28 @@ class FileCheckpointStore:
                 continue
             if found is None or len(head.tokens) > len(found[1].tokens):
                 found = name, head
-        return None if found is None else Checkpoint(len(found[1].tokens) // 4, partial(self.folder.read, *found))
+        if found is None:
+            return None
+        name, head = found
+        if not _was_found(name) and self.folder.rename(name, name + _FOUND):
+            name += _FOUND
+        self.folder.touch(name)
+        return Checkpoint(len(head.tokens) // 4, partial(self.folder.read, name, head))
 
     def save(self, key: str, tokens: I32, write: Callable[[BinaryIO], object]) -> bool:
         head = Head(key, b"", _bytes(tokens))
         try:
             payload = io.BytesIO()
             write(payload)
-            return self.folder.write(_name(head), Entry(head, payload.getvalue()))
+            name = _name(head)
+            return self.folder.write(name + _FOUND if name + _FOUND in self.folder else name, Entry(head, payload.getvalue()))
         except Exception:  # a checkpoint that cannot be saved must not end what is computed
             logger.warning("%s: a checkpoint cannot be saved", self.folder.folder, exc_info=True)
             return False
+
+
+def _was_found(name: str) -> bool:
+    return name.endswith(_FOUND)
 
 
 def _begins(tokens: bytes, prefix: bytes) -> bool:

@@ -14,7 +14,7 @@ import os
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,20 +28,28 @@ TEMPORARY = ".tskv-part"
 _ATTEMPTS = 3
 
 
+def _none(name: str) -> bool:
+    return False
+
+
 class EntryFolder:
     """Entries by name, the longest unused given up first. Only files with an entry's suffix are ever touched.
 
-    limit: most bytes of all files, those being written included. entries: most entries. deleted: files that were no entry,
+    limit: most bytes of all files, those being written included. entries: most entries. spared: which names are given up only
+    where there is no other. deleted: files that were no entry,
     torn or changed. leftovers: temporary files found at the start. evicted: entries given up to make room. refused: entries
     that `limit` has no room for. failed: writes that the system refused. ConfigError if the folder cannot be used. Thread-safe.
     """
 
-    def __init__(self, folder: Path, *, limit: int | None = None, entries: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, limit: int | None = None, entries: int | None = None, spared: Callable[[str], bool] = _none
+    ) -> None:
         self.folder = folder
         self.limit = limit
         self.entries = entries
         self.nbytes = 0
         self.deleted = self.leftovers = self.evicted = self.refused = self.failed = 0
+        self._spared = spared
         self._lock = threading.RLock()
         self._index: OrderedDict[str, int] = OrderedDict()
         self._reserved = 0
@@ -128,6 +136,19 @@ class EntryFolder:
         with suppress(OSError):
             os.utime(self._path(name))
 
+    def rename(self, name: str, new: str) -> bool:
+        """Keep an entry under another name from now on. Whether that worked."""
+        with self._lock:
+            try:
+                os.replace(self._path(name), self._path(new))
+            except OSError:
+                return False
+            size = self._index.pop(name, 0)
+            self._forget(new)
+            self._index[new] = size
+            self._seen = self._changed()
+            return True
+
     def drop(self, name: str) -> None:
         """Delete an entry, if it is there."""
         with self._lock:
@@ -181,9 +202,9 @@ class EntryFolder:
     def _make_room(self, size: int, more: int) -> None:
         """Give entries up until a file of `size` bytes and `more` entries fit. What it replaces still takes its bytes."""
         while self._index and not self._fits(size, more):
-            oldest = next(iter(self._index))
-            self._unlink(self._path(oldest))
-            self._forget(oldest)
+            victim = next((name for name in self._index if not self._spared(name)), next(iter(self._index)))
+            self._unlink(self._path(victim))
+            self._forget(victim)
             self.evicted += 1
         self._seen = self._changed()
 

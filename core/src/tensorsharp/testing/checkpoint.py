@@ -110,6 +110,15 @@ class CheckpointStoreConformance(PluginChecks):
         kept = [salt for salt in range(10) if found(store, "k", tokens(65, salt)) is not None]
         assert kept == [3, 9], "the longest unused is given up"
 
+    def test_what_was_opened_outlives_what_never_was(self, folder: Path) -> None:
+        store = self.make(folder, kept=2)
+        assert save(store, "k", tokens(64), content(0))
+        assert store.open("k", tokens(65)) is not None
+        for salt in range(1, 6):
+            assert save(self.make(folder, kept=2) if salt % 2 else store, "k", tokens(64, salt), content(salt))
+        assert found(self.make(folder, kept=2), "k", tokens(65)) == (64, content(0)), "in another process too"
+        assert found(store, "k", tokens(65, 5)) == (64, content(5))
+
     def test_four_are_kept_unless_said_otherwise(self, folder: Path) -> None:
         store = self.make(folder)
         for salt in range(6):

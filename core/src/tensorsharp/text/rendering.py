@@ -27,13 +27,13 @@ class Rendered:
 
     def marks(self) -> list[int]:
         """Offsets into the text, ascending: where that ends which every conversation with these system messages and tools
-        begins with, where the last message starts, and where the reply does. Those that the template does not show are left
-        out. Three more renderings, however long the conversation is."""
+        begins with (0: nothing), where the last message starts, and where the reply does. Of the last two those that the template
+        does not show are left out. Three more renderings, however long the conversation is."""
         messages = self._messages
         first = next((i for i, message in enumerate(messages) if message["role"] not in _SYSTEM), len(messages))
-        begun = [*messages[:first], _other(messages[first])] if first < len(messages) else []
-        found = {self._common(part) for part in (begun, messages[:-1], messages)}
-        return sorted(found - {0, len(self.text)})
+        begun = [*messages[:first], *map(_other, messages[first : first + 1])]
+        shared, *starts = (self._common(part) for part in (begun, messages[:-1], messages))
+        return [shared, *sorted({*starts} - {0, shared, len(self.text)})]
 
     def _common(self, messages: Sequence[Message]) -> int:
         """How many characters of the text the rendering of other messages begins with."""
