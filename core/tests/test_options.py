@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Iterator
 from dataclasses import fields
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -14,6 +17,9 @@ from tensorsharp.config import EXPECTED, resolve
 from tensorsharp.engine.config import SchedulerConfig
 from tensorsharp.errors import ConfigError
 from tensorsharp.loading import load
+
+if TYPE_CHECKING:
+    from conftest import Site
 
 ALL = (*options.DEVICE, options.CONTEXT, *options.STEPS, *options.CACHE, *options.SHARING, *options.SAMPLING)
 
@@ -62,3 +68,36 @@ def test_sampling_settings_are_those_of_a_request() -> None:
     from tensorsharp.types import SamplingParams
 
     assert sampling_params(options.sampling(resolve(environ={}).settings)) == SamplingParams()
+
+
+@pytest.fixture
+def unlogged() -> Iterator[None]:
+    """Whatever a test does to the log, the next one finds it as it was."""
+    logger = logging.getLogger("tensorsharp")
+    handlers, level, propagate = logger.handlers, logger.level, logger.propagate
+    yield
+    logger.handlers, logger.level, logger.propagate = handlers, level, propagate
+
+
+@pytest.mark.usefixtures("unlogged")
+def test_hook_plugins_add_processors_to_the_log(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.module(
+        "stamping",
+        "from tensorsharp.hooks import hookimpl\n"
+        "def stamp(logger, name, event): return {**event, 'host': 'here'}\n"
+        "@hookimpl\ndef add_log_processors(): return [stamp]\n",
+    )
+    site.module("silly", "from tensorsharp.hooks import hookimpl\n@hookimpl\ndef add_log_processors(): return 'stamp'\n")
+    for name in ("silly", "stamping"):
+        site.plugin("hook", name, f"spec_{name}", f"target='holder_{name}:{name}', api=(1, 0), summary='For tests.'")
+        site.module(f"holder_{name}", f"import {name}\n")
+
+    @click.command()
+    @click.pass_context
+    def command(ctx: click.Context) -> None:
+        options.verbosity(ctx, 1, options.settle(ctx, {"log_format": "json"}))
+        logging.getLogger("tensorsharp.requests").info("request ended", extra={"id": "r"})
+
+    command.main([], standalone_mode=False)
+    written = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert (written["event"], written["id"], written["host"]) == ("request ended", "r", "here")

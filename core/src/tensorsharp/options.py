@@ -6,6 +6,7 @@ was written.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,9 @@ from tensorsharp.errors import ConfigError
 
 if TYPE_CHECKING:
     from tensorsharp.config import Settings
+    from tensorsharp.registry import Registry
 
+logger = logging.getLogger(__name__)
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
@@ -172,9 +175,25 @@ def verbosity(ctx: click.Context, verbose: int, settings: Settings, *, alone: bo
 
     alone: for a command that shows its one request itself; the log then lags one `-v` behind.
     """
-    total = verbose + ctx.ensure_object(Program).verbosity
+    program = ctx.ensure_object(Program)
+    total = verbose + program.verbosity
     if total or settings.log_format != "text":
         from tensorsharp.log import configure
 
-        configure(max(0, total - alone), style=settings.log_format)
+        configure(max(0, total - alone), style=settings.log_format, processors=_log_processors(program.registry))
     return total
+
+
+def _log_processors(registry: Registry) -> list[Any]:
+    """What hook plugins, if there are any, put before the renderer of the log."""
+    if not registry.names("hook"):
+        return []
+    from tensorsharp.hooks import Hooks
+
+    processors: list[Any] = []
+    for found in Hooks(registry).call("add_log_processors"):
+        if isinstance(found, list) and all(map(callable, found)):
+            processors += found
+        else:
+            logger.error("A hook plugin's add_log_processors returned %.100r; expected a list of structlog processors.", found)
+    return processors
