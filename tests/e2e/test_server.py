@@ -251,3 +251,21 @@ def test_answers_do_not_depend_on_company(ai: openai.OpenAI, name: str) -> None:
     together = [choice.message.content for choice in ai.chat.completions.create(**asked).choices]
     alone = [ai.chat.completions.create(**{**asked, "n": 1, "seed": 20 + i}).choices[0].message.content for i in range(4)]
     assert together == alone
+
+
+def test_a_past_reply_stays_the_ids_that_it_was(ai: openai.OpenAI, name: str) -> None:
+    """A reply cut within words, which its text would be cut otherwise: the next turn finds all of it where ids are kept."""
+    kept: Any = {"history_ids": True}
+    first = ai.chat.completions.create(model=name, messages=ASKED, seed=8, max_tokens=60, extra_body=kept)
+    said = first.choices[0].message.content
+    turn: Any = [*ASKED, {"role": "assistant", "content": said}, {"role": "user", "content": "Go on."}]
+    again = ai.chat.completions.create(model=name, messages=turn, max_tokens=4, extra_body=kept)
+    history = again.tensorsharp["history"]  # type: ignore[attr-defined]
+    assert history["replies"] == 1
+    assert len(history["prompt_ids_sha256"]) == 64
+    assert first.usage is not None
+    assert again.usage is not None
+    assert again.usage.prompt_tokens_details is not None
+    assert again.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens + first.usage.completion_tokens - 1
+    plain = ai.chat.completions.create(model=name, messages=turn, max_tokens=4)
+    assert "history" not in plain.tensorsharp  # type: ignore[attr-defined]

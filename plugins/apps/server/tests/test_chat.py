@@ -227,3 +227,25 @@ def test_an_error_after_the_first_byte_is_in_the_stream(server: Served) -> None:
     server.director.breaks = 3
     assert server.http.post(CHAT, json={"messages": ASKED, "model": "staged"}).status_code == 500
     assert server.post(CHAT, model="staged", messages=ASKED, max_tokens=1)["choices"]
+
+
+def test_past_replies_stay_the_ids_that_they_were_where_asked(server: Served) -> None:
+    asked = [{"role": "user", "content": "Hallo?"}]
+    first = server.post("/v1/chat/completions", model="staged", messages=asked, max_tokens=40, seed=3, history_ids=True)
+    assert "history" not in first["tensorsharp"]
+    said = first["choices"][0]["message"]["content"]
+    turn = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": "And?"}]
+    again = server.post("/v1/chat/completions", model="staged", messages=turn, max_tokens=2, history_ids=False)
+    assert "history" not in again["tensorsharp"]
+    refused = server.http.post("/v1/chat/completions", json={"model": "staged", "messages": asked, "history_ids": "yes"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "history_ids")
+
+
+def test_prefixes_are_shared_with_the_same_salt_only(server: Served) -> None:
+    asked = [{"role": "user", "content": "s" * 100}]
+
+    def cached(salt: str) -> int:
+        data = server.post("/v1/chat/completions", model="staged", messages=asked, max_tokens=1, cache_salt=salt)
+        return int(data["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert [cached("a") > 90, cached("a") > 90, cached("b") > 90] == [False, True, False]

@@ -8,9 +8,11 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tensorsharp.chat import ChatGeneration, ChatOptions, ChatReply, ContentDelta, Delta
+from tensorsharp.choices import choices
 from tensorsharp.engine.evaluation import Evaluation
 from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.errors import BackendError, RequestError
@@ -21,7 +23,7 @@ from tensorsharp.types import TokenEvent
 from tensorsharp_app_server.endpoint import Call
 from tensorsharp_app_server.errors import RefusedError
 from tensorsharp_app_server.host import Served
-from tensorsharp_app_server.sampling import renamed, seeds
+from tensorsharp_app_server.sampling import renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +232,11 @@ def _begin(answers: Answers, ask: Ask, id: str) -> None:
         if messages is None:
             answers.prompt_ids = [prompt_ids(llm, p, ask.suffix) for p in ask.prompts]
         for number in range(len(ask.prompts) if messages is None else 1):
-            for choice, seed in enumerate(seeds(ask.params, ask.count)):
-                params = {**ask.params, "seed": seed, "id": id if not choice and not number else f"{id}-{number}-{choice}"}
-                if messages is None:
-                    ids = answers.prompt_ids[number]
-                    answers.running.append(llm.stream_ids(ids, **params, constraint=ask.options.constraint))
-                else:
-                    answers.running.append(llm.start_chat(messages, ask.options, **params))
+            params = {**ask.params, "id": f"{id}-{number}-0" if number else id}
+            if messages is None:
+                start = partial(llm.stream_ids, answers.prompt_ids[number], constraint=ask.options.constraint)
+                answers.running += choices(start, ask.count, **params)
+            else:
+                answers.running += choices(partial(llm.start_chat, messages, ask.options), ask.count, **params)
     except RequestError as error:
         raise renamed(error, ask.names) from error

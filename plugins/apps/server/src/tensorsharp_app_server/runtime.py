@@ -19,11 +19,16 @@ def token_hash(ids: Iterable[int]) -> str:
 
 def runtime(served: Served, replies: Iterable[tuple[int, Reply]]) -> dict[str, Any]:
     """The block `tensorsharp` of an answer: (index, reply) of each choice that it tells of."""
-    return {
+    told = list(replies)
+    found = {
         "bitwise": served.bitwise,
         "arithmetic_id": served.arithmetic_id,
-        "replies": [{"index": i, "seed": r.seed, "token_ids_sha256": token_hash(r.token_ids)} for i, r in replies],
+        "replies": [{"index": i, "seed": r.seed, "token_ids_sha256": token_hash(r.token_ids)} for i, r in told],
     }
+    history = next((r.history for _, r in told if r.history is not None), None)
+    if history is not None:
+        found["history"] = {"replies": history.replies, "prompt_ids_sha256": history.sha256}
+    return found
 
 
 def timings(reply: Reply) -> dict[str, Any]:

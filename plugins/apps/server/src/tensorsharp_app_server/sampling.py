@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from tensorsharp.parameters import sampling_params
 from tensorsharp_app_server.fields import Fields, are_ids, as_whole, invalid
 
 WHOLE = frozenset({"max_tokens", "top_k", "seed", "repeat_last_n"})
-SEEDS = 2**63
 
 SHARED = {
     "temperature": "temperature",
@@ -53,6 +51,19 @@ def read_sampling(body: Fields, names: Mapping[str, str]) -> dict[str, Any]:
     return params
 
 
+def read_serving(body: Fields) -> dict[str, Any]:
+    """How a request is served: `priority`, `cache_salt` (only requests with the same one share prefixes; vLLM's name) and
+    `history_ids`."""
+    found: dict[str, Any] = {}
+    if "priority" in body:
+        found["priority"] = body.whole("priority", -(2**31), 2**31)
+    if "cache_salt" in body:
+        found["cache_scope"] = body.text("cache_salt")
+    if "history_ids" in body:
+        found["history_ids"] = body.flag("history_ids")
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def read_logprobs(body: Fields, params: dict[str, Any]) -> None:
     """Adds what `logprobs` and `top_logprobs` of a conversation ask for."""
     top = body.whole("top_logprobs", 0)
@@ -79,14 +90,6 @@ def renamed(error: RequestError, names: Mapping[str, str]) -> RequestError:
     if message.startswith((f"{ours} ", f"{ours}[")):
         message = theirs + message[len(ours) :]
     return type(error)(message, param=theirs or None, code=error.code, hint=error.hint)
-
-
-def seeds(params: Mapping[str, Any], count: int) -> list[int]:
-    """The seed of every choice: the request's, or a random one, and those that follow it."""
-    first = params.get("seed")
-    if first is None:
-        first = int.from_bytes(os.urandom(8), "little") >> 1
-    return [(first + i) % SEEDS for i in range(count)]
 
 
 def _ids(body: Fields, field: str) -> tuple[int, ...]:

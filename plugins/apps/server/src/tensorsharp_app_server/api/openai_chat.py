@@ -21,7 +21,7 @@ from tensorsharp_app_server.forms import read_form
 from tensorsharp_app_server.host import Served
 from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering
 from tensorsharp_app_server.reasoning import budget_field, read_budget, read_reasoning, reasoning_field
-from tensorsharp_app_server.sampling import read_logprobs, read_sampling
+from tensorsharp_app_server.sampling import read_logprobs, read_sampling, read_serving
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
 
@@ -33,7 +33,7 @@ def routes(service: Service) -> list[Route]:
 def read_ask(body: Fields) -> Ask:
     """The request in the engine's words. RequestError names the field that is wrong."""
     names = openai.names(body)
-    params = read_sampling(body, names)
+    params = read_sampling(body, names) | read_serving(body)
     read_logprobs(body, params)
     names |= {"prompt_ids": "messages", "reasoning": reasoning_field(body), "reasoning_budget": budget_field(body)}
     options = read_options(body)

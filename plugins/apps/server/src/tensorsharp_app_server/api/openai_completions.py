@@ -21,7 +21,7 @@ from tensorsharp_app_server.fields import Fields, invalid, texts_or_ids
 from tensorsharp_app_server.forms import read_form
 from tensorsharp_app_server.host import Served
 from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering, prompt_ids
-from tensorsharp_app_server.sampling import read_sampling
+from tensorsharp_app_server.sampling import read_sampling, read_serving
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
 
@@ -37,7 +37,7 @@ def routes(service: Service) -> list[Route]:
 def read_ask(body: Fields) -> Ask:
     """The request in the engine's words. RequestError names the field that is wrong."""
     names = openai.names(body) | {"logprobs": "logprobs"}
-    params = {"max_tokens": DEFAULT_TOKENS} | read_sampling(body, names)
+    params = {"max_tokens": DEFAULT_TOKENS} | read_sampling(body, names) | read_serving(body)
     prompts = texts_or_ids(body, "prompt", MOST_PROMPTS)
     suffix = body.text("suffix")
     if suffix is not None and (len(prompts) > 1 or not isinstance(prompts[0], str)):
