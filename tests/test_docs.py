@@ -119,3 +119,10 @@ def test_errors_are_those_of_the_sources() -> None:
     assert len(headings) > 30
     known = sentences()
     assert [heading for heading in headings if not any(heading.strip("…") in text for text in known)] == []
+
+
+def test_figures_of_the_readme_are_measured_ones() -> None:
+    figures = re.findall(r"\d+\.\d+(?= (?:times|to \d))", (ROOT / "README.md").read_text(encoding="utf-8"))
+    measured = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    assert len(figures) == 6
+    assert [figure for figure in figures if figure not in re.findall(r"\d+\.\d+", measured)] == []

@@ -32,8 +32,8 @@ class Command:
 
 
 @contextmanager
-def serving(*arguments: str | Path, environment: Sequence[tuple[str, str]] = ()) -> Iterator[Command]:
-    """`tensorsharp serve` with these arguments on a free port, once it is ready; killed at the end."""
+def serving(*arguments: str | Path, environment: Sequence[tuple[str, str]] = (), within: float = 120) -> Iterator[Command]:
+    """`tensorsharp serve` with these arguments on a free port, once it is ready; killed at the end, or after `within` seconds."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tensorsharp", "serve", *map(str, arguments), "--port", "0"],
         env={**os.environ, **dict(environment)},
@@ -41,7 +41,7 @@ def serving(*arguments: str | Path, environment: Sequence[tuple[str, str]] = ())
         stderr=subprocess.PIPE,
         text=True,
     )
-    drain = threading.Timer(120, process.kill)
+    drain = threading.Timer(within, process.kill)
     drain.start()
     try:
         yield Command(process)
