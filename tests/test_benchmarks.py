@@ -101,3 +101,40 @@ def test_many_streams_on_a_tiny_model(tmp_path: Path) -> None:
     assert cached["shared prefix", "ours"] > cached["shared prefix", "llama.cpp"] == 0
     assert all(cached["same prefix again", side] > 0 for side in ("ours", "llama.cpp"))
     assert found["sides"]["ours"]["slots"] == found["sides"]["llama.cpp"]["slots"] == 2
+
+
+def test_an_engine_soaks(tmp_path: Path) -> None:
+    model = write_tiny(tmp_path / "tiny.gguf", tiny("llama", tokenizer="bytes", context=8192))
+    below = ["--ram=60000", "--ssd=300000"]  # bytes: few of its blocks
+    found = run(
+        "soak.py", str(model), "--minutes=0.1", "--warm=0", "--context=256", "--blocks=12", "--verify=10", "--threads=1", *below
+    )
+    alone, tiers = found["phases"]
+    for half in (alone, tiers):
+        assert half["wrong"] == []
+        assert half["verified"] == 10
+        assert half["tokens"] > 0
+        assert half["requests"]["cancelled"] > 0
+    assert alone["tier_hits"] == {}
+    assert tiers["tier_hits"].keys() == {"ram", "ssd"}
+
+
+TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+
+
+def test_a_server_soaks(tmp_path: Path) -> None:
+    model = write_tiny(tmp_path / "tiny.gguf", tiny("llama", tokenizer="bytes", context=8192, chat_template=TEMPLATE))
+    few = ["--clients=16", "--distinct=12", "--parallel=4", "--context=256", "--threads=1"]
+    found = run("server_soak.py", str(model), "--minutes=0.1", "--warm=0", *few)
+    assert found["wrong"] == []
+    assert found["counts"].keys() == {"survived", "sent", "told", "middle", "reset", "half"}
+    assert found["requests"]["cancelled"] > 0
+
+
+def test_the_servers_share(tmp_path: Path) -> None:
+    model = write_tiny(tmp_path / "tiny.gguf", tiny("llama", tokenizer="bytes", context=8192, chat_template=TEMPLATE))
+    few = ["--streams=3", "--rounds=1", "--firsts=2", "--words=5", "--tokens=24", "--context=256", "--threads=1"]
+    found = run("overhead.py", str(model), *few)
+    assert found["first_ms"].keys() == {"server", "library", "added", "most"}
+    assert found["token_cpu_ms"]["server"] > 0
+    assert {side: len(values) for side, values in found["samples"]["first_ms"].items()} == {"server": 2, "library": 2}

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 READY = "Serving "
 
@@ -32,20 +33,28 @@ class Command:
 
 
 @contextmanager
-def serving(*arguments: str | Path, environment: Sequence[tuple[str, str]] = (), within: float = 120) -> Iterator[Command]:
-    """`tensorsharp serve` with these arguments on a free port, once it is ready; killed at the end, or after `within` seconds."""
+def serving(
+    *arguments: str | Path,
+    environment: Sequence[tuple[str, str]] = (),
+    within: float = 120,
+    log: IO[str] | int = subprocess.PIPE,
+) -> Iterator[Command]:
+    """`tensorsharp serve` with these arguments on a free port, once it is ready; killed at the end, or after `within` seconds.
+
+    log: takes what it says on stderr.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "tensorsharp", "serve", *map(str, arguments), "--port", "0"],
         env={**os.environ, **dict(environment)},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=log,
         text=True,
     )
-    drain = threading.Timer(within, process.kill)
-    drain.start()
+    killing = threading.Timer(within, process.kill)
+    killing.start()
     try:
         yield Command(process)
     finally:
-        drain.cancel()
+        killing.cancel()
         process.kill()
         process.communicate()

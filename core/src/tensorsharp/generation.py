@@ -98,6 +98,18 @@ class Running(Generic[Piece]):
         _raise_failure(await self._handle.wait())
         raise StopAsyncIteration
 
+    async def ready(self) -> list[Piece]:
+        """Wait for the next piece: it, and those behind it that are there already. Empty at the end."""
+        while not self._ready and not self._ended:
+            for event in await self._handle.ready() or (None,):
+                if not self._ended:
+                    self._read(event)
+        pieces = list(self._ready)
+        self._ready.clear()
+        if not pieces:
+            _raise_failure(await self._handle.wait())
+        return pieces
+
     def _read(self, event: TokenEvent | None) -> None:
         """Take a token; None is the end of the tokens."""
         if event is None:

@@ -331,3 +331,13 @@ def test_configurations_that_cannot_work_are_refused() -> None:
         Rig(step=4)
     with pytest.raises(CapacityError, match="window 40 has 2 blocks"):
         Rig(window_blocks=2)
+
+
+def test_nothing_is_held_once_nothing_runs(rig: Rig) -> None:
+    handles = [rig.engine.submit(request(prompt(40, i), max_tokens=6)) for i in range(5)]
+    handles[2].cancel()
+    rig.engine.check_idle()
+    assert all(handle.done for handle in handles)
+    rig.engine._core.seats.take([])
+    with pytest.raises(RuntimeError, match="nothing runs, but 1 seats and"):
+        rig.engine.check_idle()

@@ -28,6 +28,7 @@ from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.seats import Seats
 from tensorsharp.engine.sequence import Sequence, reply_ends
 from tensorsharp.engine.stats import EngineStats
+from tensorsharp.engine.waking import Waking
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, TensorSharpError
 from tensorsharp.protocols.backend import Runner, StateStore
 from tensorsharp.protocols.batch import F32
@@ -78,6 +79,7 @@ class Engine:
             checkpoints=self._lower.checkpoints,
         )
         self._masks = Masks(self._vocab)
+        self._waking = Waking()
         self._numbers = itertools.count(1)
         self._open = 0
         self._refused = 0
@@ -85,6 +87,7 @@ class Engine:
         self._inbox: list[Sequence] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._resting = False
         self._worker = threading.Thread(target=self._work, name="tensorsharp-engine", daemon=True)
         self._worker.start()
 
@@ -207,6 +210,15 @@ class Engine:
             self._draining = True
             return self._changed.wait_for(lambda: self._open == 0, timeout)
 
+    def check_idle(self) -> None:
+        """Wait until nothing runs or waits. RuntimeError if something is held all the same, or books do not balance."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or (self._resting and not self._inbox))
+            self._check_open()
+            self._core.seats.check_idle()
+            for part in (self._core.seats, self._core.scheduler, self._lower):
+                part.check()
+
     def close(self) -> None:
         """End every request as cancelled, keep below what later ones may find, stop the worker, free the state. Idempotent."""
         with self._changed:
@@ -265,7 +277,8 @@ class Engine:
         self._enter()
         observers.on_request_start(request)
         ended = partial(self._leave, request=request, observers=observers)
-        handle = RequestHandle(request.id or "", sampler.seed, ended, prompt_tokens=len(request.prompt_ids))
+        tell, read = self._waking.add, len(request.prompt_ids)
+        handle = RequestHandle(request.id or "", sampler.seed, ended, tell, prompt_tokens=read)
         sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, evaluation=evaluation, guide=guide)
         with self._changed:
             self._check_open()
@@ -280,13 +293,18 @@ class Engine:
             except Exception as error:  # a fault of the engine itself must not leave callers waiting
                 logging.getLogger("tensorsharp.engine").exception("The engine failed; its requests are ended.")
                 self._core.end_all("error", f"The engine failed: {type(error).__name__}: {error}")
+            self._waking.wake()
         self._core.end_all("cancelled")
+        self._waking.wake()
         self._lower.persist(self._core.seats)
 
     def _receive(self) -> bool:
         """Take new sequences in; waits while there is nothing to do. False once the engine is closed."""
         with self._changed:
+            self._resting = not self._core.busy
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._closed or self._inbox or self._core.busy)
+            self._resting = False
             for sequence in self._inbox:
                 self._core.add(sequence)
             self._inbox.clear()

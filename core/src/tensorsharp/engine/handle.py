@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from tensorsharp.types import Finished, FinishReason, TokenEvent
@@ -18,19 +17,29 @@ class RequestHandle:
     """One request. Iterate it (`for` or `async for`) for its tokens; iteration ends with the request.
 
     A request that fails ends its iteration too: `result()` says how it ended. Each token is given out once.
-    prompt_tokens: how many it has to read.
+    ended: called with its end. changed: called when there is something new, so that `wake` is called soon. prompt_tokens: how
+    many it has to read.
     """
 
-    def __init__(self, id: str, seed: int, ended: Callable[[Finished], None] | None = None, *, prompt_tokens: int = 0) -> None:
+    def __init__(
+        self,
+        id: str,
+        seed: int,
+        ended: Callable[[Finished], None] | None = None,
+        changed: Callable[[RequestHandle], None] | None = None,
+        *,
+        prompt_tokens: int = 0,
+    ) -> None:
         self.id = id
         self.seed = seed
         self.prompt_tokens = prompt_tokens
         self._ended = ended
+        self._tell = changed
         self.ending: tuple[FinishReason, str | None] | None = None
         self._events: deque[TokenEvent] = deque()
         self._finished: Finished | None = None
         self._changed = threading.Condition()
-        self._wakers: list[Callable[[], object]] = []
+        self._waiting: list[asyncio.Future[None]] = []
 
     def cancel(self, reason: FinishReason = "cancelled", stop: str | None = None) -> None:
         """End the request before its next token, with `reason`; nothing happens if it has ended. From any thread."""
@@ -55,8 +64,19 @@ class RequestHandle:
             with self._changed:
                 if self._finished is not None:
                     return self._finished
-                woken = self._waker()
-            await woken.wait()
+                woken = self._woken()
+            await woken
+
+    async def ready(self) -> list[TokenEvent]:
+        """Wait for the next token: it, and those behind it that are there already. Empty at the end."""
+        while True:
+            with self._changed:
+                if self._events or self.done:
+                    events = list(self._events)
+                    self._events.clear()
+                    return events
+                woken = self._woken()
+            await woken
 
     def __iter__(self) -> Self:
         return self
@@ -78,14 +98,15 @@ class RequestHandle:
                     return self._events.popleft()
                 if self.done:
                     raise StopAsyncIteration
-                woken = self._waker()
-            await woken.wait()
+                woken = self._woken()
+            await woken
 
     def token(self, event: TokenEvent) -> None:
         """For the engine: a token was made."""
         with self._changed:
             self._events.append(event)
-            self._wake()
+        if self._tell is not None:
+            self._tell(self)
 
     def finish(self, finished: Finished) -> None:
         """For the engine: the request ended."""
@@ -93,20 +114,19 @@ class RequestHandle:
             self._ended(finished)
         with self._changed:
             self._finished = finished
-            self._wake()
+        if self._tell is not None:
+            self._tell(self)
 
-    def _waker(self) -> asyncio.Event:
+    def wake(self) -> list[asyncio.Future[None]]:
+        """For the engine: wake the threads that wait; the futures that tasks wait for."""
+        with self._changed:
+            self._changed.notify_all()
+            waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _woken(self) -> asyncio.Future[None]:
         import asyncio  # costs as much as all the rest of the engine; only those who use it pay
 
-        woken, loop = asyncio.Event(), asyncio.get_running_loop()
-        self._wakers.append(partial(loop.call_soon_threadsafe, woken.set))
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting = [*(one for one in self._waiting if not one.done()), woken]  # tasks may have been cancelled meanwhile
         return woken
-
-    def _wake(self) -> None:
-        self._changed.notify_all()
-        wakers, self._wakers = self._wakers, []
-        for wake in wakers:
-            try:
-                wake()
-            except RuntimeError:  # that loop was closed while its task waited: nobody is left to tell
-                continue

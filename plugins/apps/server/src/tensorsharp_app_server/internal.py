@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tensorsharp.chat import ChatGeneration, ChatOptions, ChatReply, ContentDelta, Delta
+from tensorsharp.chat import ChatGeneration, ChatOptions, ChatReply, ContentDelta, Delta, ReasoningDelta
 from tensorsharp.choices import choices
 from tensorsharp.engine.evaluation import Evaluation
 from tensorsharp.engine.handle import RequestHandle
@@ -119,11 +119,34 @@ class Answers:
     async def _chunks(self, index: int) -> AsyncIterator[Chunk]:
         running = self.running[index]
         given = _TokensGiven(self.served, running) if self.logprobs else None
-        async for piece in running:
-            delta = ContentDelta(piece) if isinstance(piece, str) else piece
-            yield Chunk(index, delta, given.after(delta) if given else ())
+        if given is None:
+            while pieces := await running.ready():
+                for delta in _joined(pieces):
+                    yield Chunk(index, delta, ())
+        else:
+            async for piece in running:
+                delta = _delta(piece)
+                yield Chunk(index, delta, given.after(delta))
         done = await _whole(running)
         yield Chunk(index, None, given.rest(done.reply) if given else (), done)
+
+
+def _delta(piece: str | Delta) -> Delta:
+    return ContentDelta(piece) if isinstance(piece, str) else piece
+
+
+def _joined(pieces: Sequence[str | Delta]) -> list[Delta]:
+    """The deltas of pieces that came at once; texts of one kind in a row are one."""
+    found: list[Delta] = []
+    for delta in map(_delta, pieces):
+        last = found[-1] if found else None
+        if isinstance(delta, ContentDelta) and isinstance(last, ContentDelta):
+            found[-1] = ContentDelta(last.text + delta.text)
+        elif isinstance(delta, ReasoningDelta) and isinstance(last, ReasoningDelta):
+            found[-1] = ReasoningDelta(last.text + delta.text)
+        else:
+            found.append(delta)
+    return found
 
 
 class _TokensGiven:

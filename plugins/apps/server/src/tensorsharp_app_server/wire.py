@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 LINES = "application/x-ndjson"
 PING = b": alive\n\n"
 """A comment, which every reader of an event stream skips."""
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Wire:
 
 def encoded(data: Any) -> bytes:
     """Compact JSON; a number that is not finite is an error of ours."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return _JSON.encode(data).encode()
 
 
 def event(data: Any, name: str | None = None) -> bytes:
@@ -44,3 +46,15 @@ def event(data: Any, name: str | None = None) -> bytes:
 def line(data: Any) -> bytes:
     """One line of a stream of lines."""
     return encoded(data) + b"\n"
+
+
+class Pattern:
+    """A frame that is the same but for one text, encoded once. frame: makes it of a text."""
+
+    def __init__(self, frame: Callable[[str], bytes]) -> None:
+        mark = secrets.token_hex()  # stands nowhere else in it
+        self._before, self._after = frame(mark).split(encoded(mark))
+
+    def filled(self, text: str) -> bytes:
+        """The frame of that text."""
+        return b"%s%s%s" % (self._before, encoded(text), self._after)

@@ -40,8 +40,9 @@ from tensorsharp_backend_ggml.tensors import (
 )
 from tensorsharp_backend_ggml.threads import Pool
 
-MAX_NODES = 1 << 15
-"""Tensors a graph may have; a context of that size is address space, touched only as far as it is used."""
+CONTEXT_NODES = 1 << 10
+"""Tensors of one context; a graph has as many as it needs. One that is large enough for any graph is mostly address space, but
+graphs come and go, and the holes that they leave in the heap are touched by what comes next."""
 
 SHARED_WORK = 1 << 14
 """Elements below which a kernel is not worth waking other threads for."""
@@ -74,24 +75,25 @@ class Builder:
         self.ggml = ggml
         self.batch = batch
         self.pool = pool
-        self.context: int | None = ggml.init(InitParams(MAX_NODES * ggml.tensor_overhead(), None, True))
         self.inputs: dict[Request, Input] = {}
         self.roots: list[int] = []
         self.keep: list[object] = []
         self.fallbacks: Counter[str] = Counter()
         self.failures: list[BaseException] = []
         self.nodes = 0
+        self._contexts: list[int] = []
+        self._left = 0
         self._buffers: list[int] = []
         self._bindings: list[Callable[[], None]] = []
 
     def close(self) -> None:
-        """Free the context and the inputs' buffers. Idempotent."""
+        """Free the contexts and the inputs' buffers. Idempotent."""
         for buffer in self._buffers:
             self.ggml.backend_buffer_free(buffer)
         self._buffers = []
-        if self.context:
-            self.ggml.free(self.context)
-            self.context = None
+        for context in self._contexts:
+            self.ggml.free(context)
+        self._contexts = []
 
     # nodes -----------------------------------------------------------------------------------------------------
 
@@ -117,11 +119,15 @@ class Builder:
         self.roots.append(node.ptr)
         return node
 
-    def _room(self) -> int | None:
-        self.nodes += 2  # an operation may make a view of its own
-        if self.nodes > MAX_NODES - 8:
-            raise ModelError(f"the model's graph has more than {MAX_NODES} nodes, the most this backend takes.")
-        return self.context
+    def _room(self) -> int:
+        """A context with room for one operation."""
+        made = 2  # it may make a view of its own
+        if self._left < made:
+            self._contexts.append(int(self.ggml.init(InitParams(CONTEXT_NODES * self.ggml.tensor_overhead(), None, True))))
+            self._left = CONTEXT_NODES
+        self._left -= made
+        self.nodes += made
+        return self._contexts[-1]
 
     # inputs ----------------------------------------------------------------------------------------------------
 

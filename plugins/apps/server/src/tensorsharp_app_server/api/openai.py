@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
-from tensorsharp.chat import ChatReply
+from tensorsharp.chat import ChatReply, ContentDelta
 from tensorsharp_app_server.errors import Failure
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.host import Served
 from tensorsharp_app_server.internal import Answers, Chunk
 from tensorsharp_app_server.runtime import runtime, timings
 from tensorsharp_app_server.sampling import SHARED
-from tensorsharp_app_server.wire import Wire, event
+from tensorsharp_app_server.wire import Pattern, Wire, event
 
 DONE = b"data: [DONE]\n\n"
 MOST_CHOICES = 128
@@ -73,15 +73,26 @@ async def frames(
 ) -> AsyncGenerator[bytes, None]:
     """The events of a stream behind its first one. piece: a chunk's event. count: choices for each prompt."""
     done: dict[int, ChatReply] = {}
+    contents = [_content(piece, index) for index in range(len(answers.running))]
+    last = b""  # what ends the stream is sent at once
     async for chunk in answers.chunks():
-        if chunk.done is None:
-            yield event(piece(chunk))
-        else:
+        if chunk.done is not None:
             done[chunk.index] = chunk.done
-            yield event(piece(chunk) | facts(answers.served, [(chunk.index, chunk.done)]))
+            last = event(piece(chunk) | facts(answers.served, [(chunk.index, chunk.done)]))
+            if len(done) < len(answers.running):
+                yield last
+        elif isinstance(chunk.delta, ContentDelta) and not chunk.tokens:
+            yield contents[chunk.index].filled(chunk.delta.text)
+        else:
+            yield event(piece(chunk))
     if with_usage:
-        yield event({**head, "choices": [], "usage": usage([done[index] for index in sorted(done)], count)})
-    yield DONE
+        last += event({**head, "choices": [], "usage": usage([done[index] for index in sorted(done)], count)})
+    yield last + DONE
+
+
+def _content(piece: Callable[[Chunk], dict[str, Any]], index: int) -> Pattern:
+    """Nearly all events of a stream: more content of one choice."""
+    return Pattern(lambda text: event(piece(Chunk(index, ContentDelta(text), ()))))
 
 
 def fingerprint(served: Served) -> str:
