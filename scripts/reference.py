@@ -23,8 +23,11 @@ import tensorsharp
 from tensorsharp import config, llm
 from tensorsharp.cli import Program
 from tensorsharp.cli import tensorsharp as program
+from tensorsharp.engine.stats import EngineStats, families
+from tensorsharp.engine.tiers import TierStats
 from tensorsharp.plugin import GROUPS
 from tensorsharp.registry import PluginRow, Registry
+from tensorsharp_app_server.metrics import PREFIX
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -143,6 +146,21 @@ def _plugin(row: PluginRow) -> tuple[str, str, str, str]:
     return _code(row.name), _plain(summary), _code(row.distribution), ", ".join(map(_code, capabilities))
 
 
+def metrics_page() -> str:
+    """Every family of numbers that `/metrics` may have."""
+    zero: dict[str, Any] = {one.name: 0 for one in fields(EngineStats)}
+    tier: Any = TierStats(*(0 for _ in fields(TierStats)))
+    shown = EngineStats(**zero | {"blocks": {None: (0, 1)}, "requests": {}, "fallbacks": {}, "tiers": {"ram": tier}})
+    rows = [(_code(PREFIX + one.name), one.kind, ", ".join(("model", *one.labels)), one.help) for one in families(shown)]
+    text = f"""
+        What `GET /metrics` has, for Prometheus; counters end in `_total` there. Names are those of vLLM, where it has them, with
+        `{PREFIX}` in place of `vllm:`. Those of the cache are absent for models whose state cannot be reused, those of tiers where
+        there are none.
+    """
+    rows.append((_code(f"{PREFIX}models_loaded"), "gauge", "", "Models in memory."))
+    return _joined(["# Metrics", inspect.cleandoc(text), _table("name", "kind", "labels", "", rows=sorted(rows))])
+
+
 def library_page() -> str:
     """Signature and docstring of every public name."""
     errors = [name for name in tensorsharp.__all__ if name.endswith("Error")]
@@ -241,6 +259,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands_page,
     "reference/settings.md": settings_page,
     "reference/plugins.md": plugins_page,
+    "reference/metrics.md": metrics_page,
     "reference/library.md": library_page,
     "changes.md": _copied("CHANGELOG.md"),
     "contributing.md": _copied("CONTRIBUTING.md"),

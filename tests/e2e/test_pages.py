@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -109,3 +110,10 @@ def test_configurations_can_be_read(language: str) -> None:
     assert found
     assert all(READERS[language](text) for text in found)
     assert all(ADDRESS.search(text) for text in found)
+
+
+def test_metrics_are_told(server: Command) -> None:
+    told = runpy.run_path(str(ROOT / "scripts/reference.py"))["PAGES"]["reference/metrics.md"]()
+    families = re.findall(r"^# TYPE (\w+?)(?:_total)? (\w+)$", httpx.get(server.url + "/metrics").text, re.MULTILINE)
+    assert len(families) > 20
+    assert [name for name, kind in families if f"| `{name}` | {kind} |" not in told] == []
