@@ -154,8 +154,8 @@ def metrics_page() -> str:
     rows = [(_code(PREFIX + one.name), one.kind, ", ".join(("model", *one.labels)), one.help) for one in families(shown)]
     text = f"""
         What `GET /metrics` has, for Prometheus; counters end in `_total` there. Names are those of vLLM, where it has them, with
-        `{PREFIX}` in place of `vllm:`. Those of the cache are absent for models whose state cannot be reused, those of tiers where
-        there are none.
+        `{PREFIX}` in place of `vllm:`. Those of the cache are absent for models whose state cannot be reused, those of tiers
+        where there are none.
     """
     rows.append((_code(f"{PREFIX}models_loaded"), "gauge", "", "Models in memory."))
     return _joined(["# Metrics", inspect.cleandoc(text), _table("name", "kind", "labels", "", rows=sorted(rows))])
