@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tensorsharp.codecs.zstd import ZstdCodec
 from tensorsharp.engine.checkpoints import parse
 from tensorsharp.engine.config import CacheConfig
 from tensorsharp.protocols.checkpoint import CheckpointOptions
+from tensorsharp.protocols.codec import BlockLayout
 from tensorsharp.storage.checkpoints import FileCheckpointStore
 from tensorsharp.storage.entry import Entry, Head, pack
 from tensorsharp.testing.coarse import CoarseCodec
@@ -62,6 +64,30 @@ def test_a_new_process_begins_after_a_checkpoint(model: FakeModel, codec: Any, t
         assert stats(new) == (0, 1)
         # what is lossy is shared by whole blocks
         assert cached(new.give(shared(own=9))) == (found(70, model) if codec is None or codec.lossless else 64)
+
+
+@EVERY
+def test_no_reply_waits_while_a_checkpoint_is_encoded(model: FakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, threads = ZstdCodec.encode, set()
+
+    def noted(self: ZstdCodec, data: bytes, layout: BlockLayout) -> bytes:
+        threads.add(threading.current_thread().name)
+        return encode(self, data, layout)
+
+    monkeypatch.setattr(ZstdCodec, "encode", noted)
+    bench = Bench(model=model, saved=PLENTY, cache=checkpoints(tmp_path, codec=ZstdCodec()))
+    bench.give(shared())
+    assert (stats(bench), threads) == ((1, 0), {"tensorsharp-background"})
+
+
+def test_a_codec_that_fails_costs_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> bytes:
+        raise ValueError("told to fail")
+
+    monkeypatch.setattr(ZstdCodec, "encode", broken)
+    bench = Bench(model=FULL, cache=checkpoints(tmp_path, codec=ZstdCodec()))
+    assert said(bench.give(shared())) == said(alone(shared(), model=FULL))
+    assert (stats(bench), list(tmp_path.iterdir())) == ((0, 0), [])
 
 
 @EVERY

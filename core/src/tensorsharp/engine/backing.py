@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from tensorsharp.codecs.sealed import seal, unseal
+from tensorsharp.engine.content import Content
 from tensorsharp.engine.prefix import Link
 from tensorsharp.engine.tiers import Tiers
 from tensorsharp.protocols.backend import StateSizes
@@ -65,17 +66,17 @@ class Backing:
         self._store.write(group, block, self.codec.decode(codes, self._layouts[group]))
         self._codes[group, block] = codes
 
-    def entry(self, group: int | None, block: int, link: Link) -> Entry:
-        """What a full block holds, as it is kept."""
-        if self.codec.lossless:
-            codes = self.codec.encode(self._store.read(group, block), self._layouts[group])
-        else:
-            codes = self._codes[group, block]
-        return Entry(self._head(link, _part(group), self.codec.name), codes)
+    def content(self, group: int | None, block: int, link: Link) -> Content:
+        """What a full block holds now."""
+        head = self._head(link, _part(group), self.codec.name)
+        if not self.codec.lossless:
+            return Content(head, self._codes[group, block], bytes)
+        encode, layout = self.codec.encode, self._layouts[group]
+        return Content(head, self._store.read(group, block), lambda data: encode(data, layout))
 
-    def state(self, link: Link, data: bytes) -> Entry:
-        """Recurrent state after `link`, as it is kept."""
-        return Entry(self._head(link, "state", _EXACT), seal(data))
+    def state(self, link: Link, data: bytes) -> Content:
+        """Recurrent state after `link`."""
+        return Content(self._head(link, "state", _EXACT), data, seal)
 
     def has(self, group: int | None, link: Link) -> bool:
         return self._has(_key(link, _part(group), self.codec.name))
@@ -88,7 +89,7 @@ class Backing:
         if len(link.tokens) != self._full or self.tiers.touch(_key(link, _part(group), self.codec.name)):
             return
         try:
-            self.tiers.put(self.entry(group, block, link), wait=wait)
+            self.tiers.put(self.content(group, block, link).entry(), wait=wait)
         except Exception:  # whatever a codec raises must not end those who need the block
             logger.exception("A block could not be kept.")
 
@@ -96,7 +97,7 @@ class Backing:
         """Keep recurrent state, as `keep` does a block."""
         try:
             if not self.tiers.touch(_key(link, "state", _EXACT)):
-                self.tiers.put(self.state(link, data), wait=wait)
+                self.tiers.put(self.state(link, data).entry(), wait=wait)
         except Exception:  # it is computed again
             logger.exception("Recurrent state could not be kept.")
 

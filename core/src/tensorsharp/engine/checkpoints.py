@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from tensorsharp.engine.background import Background
+from tensorsharp.engine.content import Content
 from tensorsharp.protocols.batch import I32
 from tensorsharp.protocols.checkpoint import IPrefixCheckpointStore
 from tensorsharp.storage.entry import Entry, pack, unpack
@@ -39,9 +40,10 @@ class Checkpoints:
         self._background = Background()
         self._saved = self._restored = self._unusable = 0
 
-    def save(self, key: str, tokens: I32, entries: Sequence[Entry]) -> None:
+    def save(self, key: str, tokens: I32, contents: Sequence[Content]) -> None:
         """Keep the state after `tokens`, soon."""
-        self._background.submit(sum(entry.nbytes for entry in entries), lambda: self._save(key, tokens.copy(), entries))
+        kept = tokens.copy()
+        self._background.submit(sum(content.nbytes for content in contents), lambda: self._save(key, kept, contents))
 
     def restore(self, key: str, tokens: I32, longer: int) -> list[Entry]:
         """The entries of the longest checkpoint of which `tokens` are a continuation, if it has more than `longer` tokens."""
@@ -71,10 +73,10 @@ class Checkpoints:
         """Save what is waiting. Idempotent."""
         self._background.close()
 
-    def _save(self, key: str, tokens: I32, entries: Sequence[Entry]) -> None:
+    def _save(self, key: str, tokens: I32, contents: Sequence[Content]) -> None:
         def write(file: BinaryIO) -> None:
-            for entry in entries:
-                data = pack(entry)
+            for content in contents:
+                data = pack(content.entry())
                 file.write(len(data).to_bytes(_SIZE, "little"))
                 file.write(data)
 

@@ -175,11 +175,11 @@ class Scheduler:
         if self.checkpoints is None:
             return
         try:
-            entries = self.seats.entries(seat, chain.links[: sequence.computed // self.seats.block_tokens])
-        except Exception:  # whatever a codec raises must not end the request
+            contents = self.seats.contents(seat, chain.links[: sequence.computed // self.seats.block_tokens])
+        except Exception:  # whatever a store raises must not end the request
             logger.exception("A checkpoint could not be made.")
         else:
-            self.checkpoints.save(self._checkpoint_key(chain), sequence.ids[: sequence.computed], entries)
+            self.checkpoints.save(self._checkpoint_key(chain), sequence.ids[: sequence.computed], contents)
 
     def _checkpoint_key(self, chain: Chain) -> str:
         """What besides tokens decides the state: the chain's root, and the codec that it is kept by."""

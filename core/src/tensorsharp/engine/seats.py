@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tensorsharp.engine.backing import Backing, Below
 from tensorsharp.engine.blocks import BlockPool
+from tensorsharp.engine.content import Content
 from tensorsharp.engine.prefix import Link
 from tensorsharp.engine.savepoints import Savepoints
 from tensorsharp.engine.tables import BlockTable, empty_tables
@@ -20,7 +21,6 @@ from tensorsharp.errors import CapacityError
 from tensorsharp.protocols.backend import StateSizes
 from tensorsharp.protocols.batch import I32
 from tensorsharp.protocols.layout import Layout, Paged, Slot, block_groups
-from tensorsharp.storage.entry import Entry
 
 Copy = Callable[[int | None, int, int], None]
 """(group, source, target): copy one block over another, in every store of the group."""
@@ -200,15 +200,15 @@ class Seats:
             self.savepoints.put(link, data)
         return data is not None
 
-    def entries(self, seat: Seat, links: Sequence[Link]) -> list[Entry]:
+    def contents(self, seat: Seat, links: Sequence[Link]) -> list[Content]:
         """What a sequence needs to begin where `seat` is now, after the full blocks of `links`; only with a backing."""
-        found: list[Entry] = []
+        found: list[Content] = []
         if self.backing is None or not links:
             return found
         for group, table in zip(self.pools, seat.tables, strict=True):
             first = table.first_seen(len(links) * self.block_tokens)
             blocks = enumerate(table.row[first : len(links)].tolist(), first)
-            found += [self.backing.entry(group, block, links[number]) for number, block in blocks]
+            found += [self.backing.content(group, block, links[number]) for number, block in blocks]
         if self.savepoints is not None:
             found.append(self.backing.state(links[-1], self.savepoints.current(seat.index, seat.slot)))
         return found
