@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
@@ -19,6 +20,8 @@ from tensorsharp.cli import Program
 from tensorsharp.cli import tensorsharp as program
 from tensorsharp.plugin import GROUPS
 from tensorsharp.registry import DISABLE_VARIABLE
+from tensorsharp_app_server.app import create_app
+from tensorsharp_app_server.host import ModelHost
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -99,6 +102,17 @@ def test_commands_that_are_shown_exist_with_their_flags(page: str, line: str) ->
         command, ctx = found, click.Context(found, parent=ctx)
     _, rest, _ = command.make_parser(ctx).parse_args(words)  # raises for a flag that the command does not have
     assert rest == []
+
+
+def addresses() -> list[str]:
+    """What the server answers, each under one name: with `/v1` where that may be left out, without a part that varies."""
+    found = {str(getattr(one, "path", "")).split("{")[0].rstrip("/") for one in create_app(cast("ModelHost", None)).routes}
+    return sorted(path for path in found if f"/v1{path}" not in found and path not in ("", "/web", "/v1/health"))
+
+
+@pytest.mark.parametrize("path", addresses())
+def test_every_address_is_documented(path: str) -> None:
+    assert re.search(rf"`(GET|POST|DELETE|HEAD) {path}[`/]|`{path}`", TEXT)
 
 
 def sentences() -> set[str]:
