@@ -54,6 +54,13 @@ def test_every_contract_is_documented(name: str) -> None:
     assert f"`{name}`" in TEXT
 
 
+@pytest.mark.parametrize("folder", ["core/src/tensorsharp", "core/src/tensorsharp/engine"])
+def test_every_part_of_core_has_its_place_in_the_architecture(folder: str) -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    parts = {path.stem for path in (ROOT / folder).glob("*.py")} | {path.parent.name for path in (ROOT / folder).glob("*/*.py")}
+    assert {name for name in parts if not name.startswith("_") and f"`{name}`" not in page} == set()
+
+
 @pytest.mark.parametrize("name", GROUPS.values())
 def test_every_entry_point_group_is_documented(name: str) -> None:
     assert f"`{name}`" in TEXT
