@@ -18,6 +18,9 @@ from tensorsharp_app_server.host import ModelHost
 from tensorsharp_app_server.program import Program, listen, run_program, url
 from tensorsharp_app_server.settings import ServerSettings
 
+PATIENCE_S = 120.0
+"""For a machine that has much else to do; only what never answers gets that far."""
+
 
 class Served:
     """A running server. http: a client of it. llm: the model's library side, once it is loaded."""
@@ -33,10 +36,10 @@ class Served:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
         self._thread.start()
         assert self._ready.wait(20)
-        self.http = httpx.Client(base_url=self.url, timeout=20)
+        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S)
         self.openai = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
-        self.anthropic = anthropic.Anthropic(base_url=self.url, api_key="none", max_retries=0, timeout=20)
-        self.ollama = ollama.Client(self.url, timeout=20)
+        self.anthropic = anthropic.Anthropic(base_url=self.url, api_key="none", max_retries=0, timeout=PATIENCE_S)
+        self.ollama = ollama.Client(self.url, timeout=PATIENCE_S)
 
     async def _main(self) -> None:
         loading = {"parallel": 4, "queue": 8} | self._how.pop("loading", {})
