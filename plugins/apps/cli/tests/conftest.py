@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,6 +93,14 @@ class World:
         with open_gguf(self.model) as file:
             tokenizer = load_tokenizer(file)
         return [tokenizer.decode(json.loads(line), special=True) for line in self.asked.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Shells let what runs in the background ignore Ctrl-C; the commands started here would inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
