@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def format_of(name: str, reasoning: Reasoning | None = THINK) -> ReplyFormat:
 BERN = ("weather", {"city": "Bern"})
 NOW = ("now", {})
 CALL = '<tool_call>{"name": "now"}</tool_call>'
+BLOCK = '```json\n{\n "name": "weather",\n "arguments": {"city": "Bern"}\n}\n{"name": "now", "arguments": {}}\n```'
 D = "｜DSML｜"
 INVOKE = f'<{D}invoke name="weather">\n<{D}parameter name="city" string="true">Bern</{D}parameter>\n</{D}invoke>'
 SPACED = INVOKE.replace(D, f"{D} ")
@@ -53,6 +55,19 @@ CASES: list[tuple[str, str, Read]] = [
     ("tagged_json", '<tool_call>{"name": "now", "arguments": NaN}', Read('<tool_call>{"name": "now", "arguments": NaN}')),
     ("tagged_json", 'a <tool_call>b <tool_call>{"name": "now"}</tool_call>', Read("a <tool_call>b", calls=(NOW,))),
     ("tagged_json", "<tool_call>" + "[" * 100_000, Read("<tool_call>" + "[" * 100_000)),
+    ("tagged_json", '{"name": "now", "arguments": {}}', Read(calls=(NOW,))),
+    ("tagged_json", '\n {"name" : "now",\n"parameters": {}}\n{"name": "now", "arguments": {}}\n', Read(calls=(NOW, NOW))),
+    ("tagged_json", '<think>Hm.</think>\n\n{"name": "now", "arguments": {}}', Read("", "Hm.", (NOW,))),
+    ("tagged_json", '{"name": "now", "arguments": {}} or so', Read('{"name": "now", "arguments": {}} or so')),
+    ("tagged_json", '{"name": "later", "arguments": {}}', Read('{"name": "later", "arguments": {}}')),
+    ("tagged_json", '{"name": "now"}', Read('{"name": "now"}')),
+    ("tagged_json", '{"name": "now", "arguments": []}', Read('{"name": "now", "arguments": []}')),
+    ("tagged_json", 'So: {"name": "now", "arguments": {}}', Read('So: {"name": "now", "arguments": {}}')),
+    ("tagged_json", f"<think>{BLOCK}</think>{BLOCK}", Read("", BLOCK, (BERN, NOW))),
+    ("tagged_json", f"So:\n{BLOCK}\nWell.", Read("So:\n\nWell.", calls=(BERN, NOW))),
+    ("tagged_json", BLOCK.removesuffix("```"), Read(calls=(BERN, NOW))),
+    ("tagged_json", '```json\n{"name": "now", "version": 1}\n```', Read('```json\n{"name": "now", "version": 1}\n```')),
+    ("tagged_json", f"```json\n[1]\n```\n{CALL}", Read("```json\n[1]\n```", calls=(NOW,))),
     # function XML
     ("function_xml", f"<tool_call>\n{XML}\n</tool_call>", Read(calls=(BERN,))),
     ("function_xml", f"So:\n\n{XML}", Read("So:", calls=(BERN,))),
@@ -262,3 +277,14 @@ values = st.recursive(
 def test_any_arguments_come_through(name: str, frame: str, arguments: dict[str, Any], spoken: str) -> None:
     text = frame % json.dumps(arguments, ensure_ascii=False)
     assert read(format_of(name), text).calls == (("weather", arguments),)
+
+
+def test_a_strict_call_needs_its_tags() -> None:
+    """A grammar has held what stands between them, and nothing else."""
+    strict = Tools([replace(tool, strict=tool.name == "now") for tool in TOOLS])
+    bare = '{"name": "now", "arguments": {}}'
+    assert read(format_of("tagged_json"), [bare], tools=strict) == Read(bare)
+    assert read(format_of("tagged_json"), [BLOCK], tools=strict) == Read(BLOCK)
+    assert read(format_of("tagged_json"), [CALL], tools=strict) == Read(calls=(NOW,))
+    only = Tools([replace(tool, strict=True) for tool in TOOLS])
+    assert read(format_of("tagged_json"), [bare], tools=only) == Read(bare)

@@ -39,6 +39,8 @@ class Reasoning:
 class CallFormat:
     """How calls stand in a text. openers: what they begin with. markers: all texts that may be control tokens.
 
+    careless: openers that some models use instead; they count in the content alone. bare: the character with which calls without
+    any opener begin; they count where nothing was said yet.
     write: the grammar of what follows the first opener, where a call can be required. repeats: whether several calls are
     written behind one opener each, and not in one block.
     """
@@ -48,6 +50,8 @@ class CallFormat:
     read: ReadCalls
     write: WriteCall | None = None
     repeats: bool = True
+    careless: tuple[str, ...] = ()
+    bare: str | None = None
 
 
 class WriteReply(Protocol):
@@ -114,16 +118,18 @@ class _Tagged:
         self, source: Source, writer: Writer, tools: Tools, calls: CallFormat | None, reasoning: Reasoning | None
     ) -> None:
         self.source, self.writer, self.tools, self.calls, self.reasoning = source, writer, tools, calls, reasoning
-        self.openers = calls.openers if calls else ()
         self.answering = False
 
     def read(self, thinking: bool) -> Steps[None]:
         while True:
             write = self.writer.reasoning if thinking else self.writer.content
-            found = yield from self.source.text(Markers(*self.openers, *self._marks(thinking)), write)
+            if not thinking and (yield from self._begins_bare()):
+                yield from self._calls("", write)
+            openers = self._openers(thinking)
+            found = yield from self.source.text(Markers(*openers, *self._marks(thinking)), write)
             if found is None:
                 return
-            if found in self.openers:
+            if found in openers:
                 yield from self._calls(found, write)
             elif self.reasoning is not None and found in (self.reasoning.open, self.reasoning.close):
                 if self._opens_late(found):
@@ -133,6 +139,15 @@ class _Tagged:
                     thinking = found == self.reasoning.open
             else:
                 yield from self._answer(found, write)
+
+    def _begins_bare(self) -> Steps[bool]:
+        bare = self.calls.bare if self.calls else None
+        return bare is not None and self.writer.silent and (yield from self.source.ahead()) == bare
+
+    def _openers(self, thinking: bool) -> tuple[str, ...]:
+        if self.calls is None:
+            return ()
+        return self.calls.openers if thinking else (*self.calls.openers, *self.calls.careless)
 
     def _marks(self, thinking: bool) -> tuple[str, ...]:
         if self.reasoning is None:
@@ -160,7 +175,7 @@ class _Tagged:
     def _calls(self, opener: str, write: Callable[[str], None]) -> Steps[None]:
         assert self.calls is not None
         found = yield from self.source.attempt(deliver(self.calls.read(self.source, opener, self.tools), self.writer))
-        if found is None:
+        if found is None and opener:
             write(opener)
 
 

@@ -103,6 +103,14 @@ class Source:
         yield from self.available(1)
         return self.slice(self.place, self.place + 1)
 
+    def ahead(self) -> Steps[str]:
+        """The next character that is no white space, empty at the end; nothing is consumed."""
+        begin = self._kept = self.place
+        yield from self.space()
+        found = yield from self.peek()
+        self.place, self._kept = begin, None
+        return found
+
     def text(self, markers: Markers, take: Callable[[str], None]) -> Steps[str | None]:
         """Hand what comes before the next marker to `take`, as soon as it is certain; consume and return the marker.
 
