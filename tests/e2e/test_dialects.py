@@ -23,9 +23,11 @@ CITY: Any = {
     "required": ["city"],
     "additionalProperties": False,
 }
-FUNCTION: Any = {"name": "get_weather", "description": "The weather in a city", "parameters": CITY}
+CARRIED = {keyword: value for keyword, value in CITY.items() if keyword != "additionalProperties"}
+"""What Ollama's client sends of a tool's schema."""
+FUNCTION: Any = {"name": "get_weather", "description": "The weather in a city", "parameters": CARRIED}
 TOOL: Any = {"type": "function", "function": FUNCTION}
-CUSTOM: Any = {"name": "get_weather", "description": "The weather in a city", "input_schema": CITY}
+CUSTOM: Any = {"name": "get_weather", "description": "The weather in a city", "input_schema": CARRIED}
 COLD = {"temperature": 0}
 WEATHER: Any = [{"role": "user", "content": "What is the weather in Rome?"}]
 
@@ -123,7 +125,8 @@ def test_results_of_tools_are_read_as_the_same_prompt(
     answered = {"role": "tool", "tool_name": "get_weather", "content": "17 degrees and rain"}
     options = {"temperature": 0, "num_predict": LENGTH}
     messages: Any = [*WEATHER, {"role": "assistant", "content": "", "tool_calls": calls}, answered]
-    assert as_ollama.chat(name, messages, tools=[TOOL], options=options).message.content == text
+    second = as_ollama.chat(name, messages, tools=[TOOL], options=options)
+    assert second.message.content == text
     use = {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Rome"}}
     back = {"type": "tool_result", "tool_use_id": "c1", "content": "17 degrees and rain"}
     history: Any = [*WEATHER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [back]}]
@@ -131,6 +134,7 @@ def test_results_of_tools_are_read_as_the_same_prompt(
     message = as_anthropic.messages.create(**asked, max_tokens=LENGTH, extra_body=COLD)
     assert [block.text for block in message.content if block.type == "text"] == [text]
     assert first.usage is not None
+    assert second.prompt_eval_count == first.usage.prompt_tokens
     assert as_anthropic.messages.count_tokens(**asked).input_tokens == first.usage.prompt_tokens
 
 
