@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from tensorsharp_app_server.api import openai
@@ -37,6 +36,7 @@ ADAPTERS = (
     "ollama_embed",
     "ollama_store",
     "anthropic_messages",
+    "openapi",
 )
 """Modules of `api`; each has `routes(service)`."""
 
@@ -44,10 +44,9 @@ ADAPTERS = (
 def create_app(host: ModelHost, settings: ServerSettings | None = None, hooks: Hooks | None = None) -> Starlette:
     """An ASGI application over the models of `host`, which the caller starts and closes."""
     service = Service(host, settings or ServerSettings())
-    routes: list[BaseRoute] = []
     for name in ADAPTERS:
-        routes += import_module(f"tensorsharp_app_server.api.{name}").routes(service)
-    app = Starlette(routes=routes, middleware=_middleware(service.settings))
+        service.routes += import_module(f"tensorsharp_app_server.api.{name}").routes(service)
+    app = Starlette(routes=list(service.routes), middleware=_middleware(service.settings))
     app.router.redirect_slashes = False
     app.router.default = _Nowhere(service)
     if hooks is not None:

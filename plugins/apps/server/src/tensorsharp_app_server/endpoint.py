@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tensorsharp_app_server.answers import Body, Out, Stream
+from tensorsharp_app_server.describe import Operation
 from tensorsharp_app_server.errors import RefusedError, failure
 from tensorsharp_app_server.fields import Fields, parse
 from tensorsharp_app_server.security import DisconnectedError, read_body
@@ -50,7 +51,8 @@ Handler = Callable[[Call], Awaitable[Body | Stream]]
 class Endpoint:
     """An ASGI application around one handler.
 
-    methods: empty for any. open: no API key is asked for. reads: whether the body, or the query, matters.
+    methods: empty for any. open: no API key is asked for. reads: whether the body, or the query, matters. operation: what it
+    takes and gives; None for a second address of what is described already.
     """
 
     def __init__(
@@ -62,18 +64,21 @@ class Endpoint:
         methods: tuple[str, ...] = (),
         open: bool = False,
         reads: bool = True,
+        operation: Operation | None = None,
     ) -> None:
+        self.wire = wire
+        self.methods = methods
+        self.open = open
+        self.operation = operation
         self._service = service
-        self._wire = wire
         self._handler = handler
-        self._methods = (*methods, "HEAD") if "GET" in methods else methods
-        self._open = open
         self._reads = reads
+        self._allowed = (*methods, "HEAD") if "GET" in methods else methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        call = Call(self._service, self._wire, request_id(headers), headers, Fields({}), scope.get("path_params", {}))
-        out = Out(send, self._wire, call.id, ping_s=self._service.settings.ping_s)
+        call = Call(self._service, self.wire, request_id(headers), headers, Fields({}), scope.get("path_params", {}))
+        out = Out(send, self.wire, call.id, ping_s=self._service.settings.ping_s)
         began = time.perf_counter()
         try:
             await self._watched(call, scope, receive, out)
@@ -92,10 +97,10 @@ class Endpoint:
         """Answer, unless the client leaves or the time is up before: then the work is cancelled and has ended on return."""
         service = self._service
         service.visitors.check(call.headers)
-        if not self._open:
+        if not self.open:
             service.keys.check(call.headers)
-        if self._methods and scope["method"] not in self._methods:
-            message = f"{scope['method']} is not for this address; expected {' or '.join(self._methods)}."
+        if self._allowed and scope["method"] not in self._allowed:
+            message = f"{scope['method']} is not for this address; expected {' or '.join(self._allowed)}."
             raise RefusedError(405, message, code="wrong_method", final=True)
         if self._reads:
             call.body = await self._read(call, scope, receive)
@@ -149,9 +154,10 @@ def route(
     methods: tuple[str, ...] = ("POST",),
     open: bool = False,
     reads: bool = True,
+    operation: Operation | None = None,
 ) -> Route:
     """A handler under a path; a GET answers HEAD as well."""
-    return Route(path, Endpoint(service, wire, handler, methods=methods, open=open, reads=reads))
+    return Route(path, Endpoint(service, wire, handler, methods=methods, open=open, reads=reads, operation=operation))
 
 
 async def _left(receive: Receive) -> None:

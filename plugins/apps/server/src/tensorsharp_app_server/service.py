@@ -6,6 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from starlette.routing import Route
 from starlette.types import Scope
 
 from tensorsharp_app_server.host import ModelHost
@@ -19,7 +20,7 @@ logger = logging.getLogger("tensorsharp.server")
 
 
 class Service:
-    """started: seconds since 1970."""
+    """started: seconds since 1970. routes: those of all adapters."""
 
     def __init__(self, host: ModelHost, settings: ServerSettings) -> None:
         self.host = host
@@ -27,6 +28,7 @@ class Service:
         self.keys = Keys(settings.api_keys)
         self.visitors = Visitors(settings.host, settings.origins)
         self.started = time.time()
+        self.routes: list[Route] = []
 
     def log(self, call: Call, scope: Scope, status: int, seconds: float) -> None:
         """One line a call, with the id that the engine's own line has. Neither prompts nor replies nor keys are in it."""

@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 from tensorsharp.chat import ChatOptions, NamedTool
 from tensorsharp.errors import UnsupportedError
 from tensorsharp.types import EFFORTS, Constraint, Effort
+from tensorsharp_app_server.api.shared_fields import MODEL, NEEDED_NAME, SAMPLING, SCHEMA, SCHEMA_FIELD, SEED, STREAM
+from tensorsharp_app_server.describe import FLAG, OBJECT, TEXT, TEXTS, Field, an_object, either, listed, one_of, whole
 from tensorsharp_app_server.errors import Failure
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.forms import schema_of
@@ -27,6 +29,64 @@ TOLD: Final[Mapping[str, str]] = {
 CHOICES: Final[Mapping[str, Literal["auto", "none", "required"]]] = {"auto": "auto", "none": "none", "any": "required"}
 SKIPPED: Final = ("redacted_thinking",)
 """Blocks that nobody but their author can read."""
+
+
+TEXT_BLOCKS: Final = either(
+    TEXT, listed(an_object(Field("type", one_of("text"), "text", needed=True), Field("text", TEXT, "x", needed=True)))
+)
+TURN: Final = an_object(
+    Field("role", one_of("user", "assistant", "system"), "user", needed=True),
+    Field("content", either(TEXT, listed(an_object(Field("type", TEXT, "text", needed=True)), 1)), "Hallo?", needed=True),
+)
+CUSTOM: Final[Any] = {"name": "weather", "input_schema": {"type": "object"}}
+CHOICE: Final = an_object(
+    Field("type", one_of("auto", "any", "none", "tool"), "auto", needed=True),
+    Field("name", TEXT, "weather"),
+    Field("disable_parallel_tool_use", FLAG, True),
+)
+PROMPT: Final = (
+    MODEL,
+    Field("messages", listed(TURN, 1), [{"role": "user", "content": "Hallo?"}], needed=True),
+    Field("system", TEXT_BLOCKS, "Be brief."),
+    Field(
+        "tools",
+        listed(an_object(NEEDED_NAME, Field("type", one_of("custom"), "custom"), Field("input_schema", OBJECT, {}, needed=True))),
+        [CUSTOM],
+    ),
+    Field("tool_choice", CHOICE, {"type": "tool", "name": "weather"}, beside={"tools": [CUSTOM]}),
+    Field(
+        "thinking",
+        an_object(
+            Field("type", one_of("enabled", "disabled", "adaptive"), "adaptive", needed=True),
+            Field("budget_tokens", whole(1), 8),
+        ),
+        {"type": "enabled", "budget_tokens": 8},
+    ),
+    Field(
+        "output_config",
+        an_object(
+            Field("effort", one_of(*EFFORTS), "low"),
+            Field(
+                "format",
+                an_object(
+                    Field("type", one_of("json_schema"), "json_schema", needed=True),
+                    Field("schema", SCHEMA_FIELD, SCHEMA, needed=True),
+                ),
+                {"type": "json_schema", "schema": SCHEMA},
+            ),
+        ),
+        {"format": {"type": "json_schema", "schema": SCHEMA}},
+    ),
+)
+"""Fields that decide what the model reads."""
+REQUEST: Final = (
+    *PROMPT,
+    Field("max_tokens", whole(1), 5, needed=True),
+    Field("stop_sequences", TEXTS, ["x"]),
+    *SAMPLING,
+    SEED,
+    STREAM,
+)
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
@@ -53,7 +113,7 @@ def read_ask(body: Fields) -> Ask:
 def read_messages(body: Fields) -> list[dict[str, Any]]:
     """The conversation as the core takes it: the system's text, messages, and results of tools as messages of their own."""
     made: list[dict[str, Any]] = []
-    if body.data.get("system"):
+    if body.data.get("system") not in (None, "", []):
         made.append({"role": "system", "content": _texts(body, "system")})
     for message in body.objects("messages"):
         role = message.choice("role", "user", "assistant", "system")

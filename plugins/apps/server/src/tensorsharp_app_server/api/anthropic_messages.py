@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import Any, Final
 
 from starlette.routing import Route
 
 from tensorsharp.chat import ChatReply, ContentDelta, Delta, ReasoningDelta
 from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import anthropic
+from tensorsharp_app_server.describe import Operation
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.internal import Answers, Ask, answering, rendered
 from tensorsharp_app_server.runtime import runtime, timings
@@ -21,10 +22,14 @@ from tensorsharp_app_server.wire import event
 REASONS = {"tool_calls": "tool_use", "length": "max_tokens"}
 
 
+CREATE: Final = Operation("Reply in a conversation.", anthropic.REQUEST, streams=True)
+COUNT: Final = Operation("The tokens that a conversation has.", anthropic.PROMPT)
+
+
 def routes(service: Service) -> list[Route]:
     return [
-        route(service, "/v1/messages", create, anthropic.WIRE),
-        route(service, "/v1/messages/count_tokens", count_tokens, anthropic.WIRE),
+        route(service, "/v1/messages", create, anthropic.WIRE, operation=CREATE),
+        route(service, "/v1/messages/count_tokens", count_tokens, anthropic.WIRE, operation=COUNT),
     ]
 
 

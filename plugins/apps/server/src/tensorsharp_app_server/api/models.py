@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from starlette.routing import Route
 
 from tensorsharp.weights.entry import Entry
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import openai
+from tensorsharp_app_server.describe import Operation
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.service import Service
+
+EVERY: Final = Operation("The models that may be asked.")
+ONE: Final = Operation("One of them.")
 
 
 def routes(service: Service) -> list[Route]:
     found = []
-    for prefix in ("/v1", ""):
-        found.append(route(service, f"{prefix}/models", every, openai.WIRE, methods=("GET",)))
-        found.append(route(service, f"{prefix}/models/{{name:path}}", one, openai.WIRE, methods=("GET",)))
+    for prefix, told in (("/v1", (EVERY, ONE)), ("", (None, None))):
+        found.append(route(service, f"{prefix}/models", every, openai.WIRE, methods=("GET",), operation=told[0]))
+        found.append(route(service, f"{prefix}/models/{{name:path}}", one, openai.WIRE, methods=("GET",), operation=told[1]))
     return found
 
 

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from starlette.routing import Route
 
 from tensorsharp.llm import LLM
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import openai, openai_chat
-from tensorsharp_app_server.endpoint import Call, Handler, route
+from tensorsharp_app_server.api.shared_fields import CONVERSATION, MESSAGES, MODEL, REASONING, TOOLS
+from tensorsharp_app_server.describe import FLAG, TEXT, Field, Operation, listed, whole
+from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import are_ids
 from tensorsharp_app_server.internal import rendered
 from tensorsharp_app_server.service import Service
 
+TOKENIZE: Final = Operation(
+    "The token ids of a text, or of a conversation.",
+    (
+        MODEL,
+        Field("content", TEXT, "Hallo?"),
+        Field("prompt", TEXT, "Hallo?"),
+        replace(MESSAGES, needed=False),
+        *TOOLS,
+        *REASONING,
+        Field("add_special", FLAG, True),
+        Field("add_special_tokens", FLAG, True),
+        Field("parse_special", FLAG, True),
+        Field("with_pieces", FLAG, True),
+    ),
+)
+DETOKENIZE: Final = Operation("The text of token ids.", (MODEL, Field("tokens", listed(whole(0)), [5, 6], needed=True)))
+APPLY: Final = Operation("The text that a conversation becomes.", (MODEL, *CONVERSATION))
+
 
 def routes(service: Service) -> list[Route]:
-    handlers: dict[str, Handler] = {"/tokenize": tokenize, "/detokenize": detokenize, "/apply-template": apply_template}
-    return [route(service, path, handler, openai.WIRE) for path, handler in handlers.items()]
+    return [
+        route(service, "/tokenize", tokenize, openai.WIRE, operation=TOKENIZE),
+        route(service, "/detokenize", detokenize, openai.WIRE, operation=DETOKENIZE),
+        route(service, "/apply-template", apply_template, openai.WIRE, operation=APPLY),
+    ]
 
 
 async def tokenize(call: Call) -> Body:
     """The token ids of a text (`content` or `prompt`) or of a conversation (`messages`)."""
     body = call.body
-    text = body.text("content") if "content" in body else body.text("prompt")
+    content, prompt = body.text("content"), body.text("prompt")
+    text = prompt if content is None else content
     messages = openai_chat.read_messages(body) if "messages" in body else None
     if text is None and messages is None:
         raise body.refuse("content", "a string, or messages")

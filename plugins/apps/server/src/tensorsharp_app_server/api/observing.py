@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -15,20 +15,30 @@ from tensorsharp.llm import LLM
 from tensorsharp.types import SamplingParams
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import openai
+from tensorsharp_app_server.api.shared_fields import MODEL
+from tensorsharp_app_server.describe import Operation
 from tensorsharp_app_server.endpoint import Call, Handler, route
 from tensorsharp_app_server.errors import LOADING_RETRY_S, RefusedError
 from tensorsharp_app_server.host import Loaded
 from tensorsharp_app_server.metrics import Collector
 from tensorsharp_app_server.service import Service
 
+HEALTH: Final = Operation("Whether requests are taken.")
+PROPS: Final = Operation("Facts about a model.", (MODEL,))
+STATS: Final = Operation("What engines count and hold.")
+METRICS: Final = Operation("The same numbers for Prometheus.", media="text/plain")
+
 
 def routes(service: Service) -> list[Route]:
     registry = CollectorRegistry()
     registry.register(Collector(service.host))
-    asked: dict[str, Handler] = {"/props": props, "/stats": stats, "/metrics": _metrics(registry)}
+    get = ("GET",)
     return [
-        *(route(service, path, health, openai.WIRE, methods=("GET",), open=True) for path in ("/health", "/v1/health")),
-        *(route(service, path, handler, openai.WIRE, methods=("GET",)) for path, handler in asked.items()),
+        route(service, "/health", health, openai.WIRE, methods=get, open=True, operation=HEALTH),
+        route(service, "/v1/health", health, openai.WIRE, methods=get, open=True),
+        route(service, "/props", props, openai.WIRE, methods=get, operation=PROPS),
+        route(service, "/stats", stats, openai.WIRE, methods=get, operation=STATS),
+        route(service, "/metrics", _metrics(registry), openai.WIRE, methods=get, operation=METRICS),
     ]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from tensorsharp.config import DURATION, duration
 from tensorsharp.types import Constraint
+from tensorsharp_app_server.api.shared_fields import KEEP_ALIVE, LOGPROBS, MODEL, SAMPLING, SCHEMA, STOPS, STREAM
+from tensorsharp_app_server.describe import OBJECT, TEXT, Field, an_object, either, one_of, whole
 from tensorsharp_app_server.errors import Failure
 from tensorsharp_app_server.fields import Fields
 from tensorsharp_app_server.forms import JSON_OBJECT, schema_of
@@ -21,6 +24,29 @@ OFF = {"mirostat": 0, "tfs_z": 1, "typical_p": 1}
 
 BEYOND = ("tool_choice", "parallel_tool_calls", "chat_template_kwargs", "thinking_budget")
 """Fields that Ollama does not have; its own clients send unknown ones in `options` alone."""
+
+
+NAMED: Final = (MODEL, Field("name", TEXT, "model"))
+OPTIONS: Final = Field(
+    "options",
+    an_object(
+        *SAMPLING,
+        *STOPS,
+        Field("num_predict", either(one_of(*UNLIMITED), whole(1)), 5),
+        Field("seed", either(one_of(-1), whole(0, 2**63 - 1)), 7),
+        *(Field(name, one_of(value), value) for name, value in OFF.items()),
+    ),
+    {"num_predict": 5},
+)
+REQUEST: Final = (
+    *NAMED,
+    OPTIONS,
+    Field("format", either(one_of("", "json"), OBJECT), SCHEMA),
+    *LOGPROBS,
+    KEEP_ALIVE,
+    replace(STREAM, example=False),
+)
+"""Fields of both kinds of replies."""
 
 
 def error_body(failure: Failure) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from starlette.routing import Route
 
@@ -17,15 +17,37 @@ from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import ollama
 from tensorsharp_app_server.api.openai_chat import read_options
 from tensorsharp_app_server.api.openai_logprobs import chat_entries
+from tensorsharp_app_server.api.shared_fields import MESSAGE, MESSAGES, REASONING, TOOLS
+from tensorsharp_app_server.describe import FLAG, TEXT, Field, Operation, listed, whole
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.internal import Answers, Ask, answering
-from tensorsharp_app_server.reasoning import budget_field, read_reasoning, reasoning_field
+from tensorsharp_app_server.reasoning import FIELDS, budget_field, read_reasoning, reasoning_field
 from tensorsharp_app_server.runtime import runtime
 from tensorsharp_app_server.sampling import read_logprobs
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import line
 
+CHAT: Final = Operation(
+    "Reply in a conversation; without messages, load or close the model.",
+    (*ollama.REQUEST, Field("messages", listed(MESSAGE), MESSAGES.example), *TOOLS, *REASONING),
+    streams=True,
+)
+GENERATE: Final = Operation(
+    "Reply to a prompt, or continue it; without one, load or close the model.",
+    (
+        *ollama.REQUEST,
+        Field("prompt", TEXT, "Hallo?"),
+        Field("system", TEXT, "Be brief."),
+        Field("raw", FLAG, True),
+        Field("suffix", TEXT, "end"),
+        Field("template", TEXT, ""),
+        Field("context", listed(whole(0)), []),
+        Field("images", listed(TEXT), []),
+        *(field for field in REASONING if field.name in FIELDS),
+    ),
+    streams=True,
+)
 BESIDE_RAW = ("system", "template", "context", "think")
 """Fields that mean nothing where the chat template is left out."""
 
@@ -43,21 +65,21 @@ Shape = Callable[[Part], dict[str, Any]]
 
 
 def routes(service: Service) -> list[Route]:
-    return [route(service, "/api/chat", chat, ollama.WIRE), route(service, "/api/generate", generate, ollama.WIRE)]
+    return [
+        route(service, "/api/chat", chat, ollama.WIRE, operation=CHAT),
+        route(service, "/api/generate", generate, ollama.WIRE, operation=GENERATE),
+    ]
 
 
 async def chat(call: Call) -> Body | Stream:
-    body = call.body
-    if not body.items("messages"):
-        return await _held(call, _message)
-    return await _answer(call, read_chat(body), _message)
+    ask = read_chat(call.body)
+    return await (_answer(call, ask, _message) if ask.messages else _held(call, ask, _message))
 
 
 async def generate(call: Call) -> Body | Stream:
-    body = call.body
-    if not body.text("prompt") and not body.text("suffix"):
-        return await _held(call, _response)
-    return await _answer(call, read_generate(body), _response)
+    ask = read_generate(call.body)
+    asks = call.body.text("prompt") or ask.suffix
+    return await (_answer(call, ask, _response) if asks else _held(call, ask, _response))
 
 
 # what is asked ------------------------------------------------------------------------------------------------------
@@ -121,13 +143,13 @@ def _refuse_beside(body: Fields, field: str) -> None:
 # what is answered ---------------------------------------------------------------------------------------------------
 
 
-async def _held(call: Call, shape: Shape) -> Body:
+async def _held(call: Call, ask: Ask, shape: Shape) -> Body:
     """Without a question the model is loaded, or with `keep_alive` 0 closed."""
-    body, keep = call.body, ollama.read_keep_alive(call.body)
-    if keep == 0:
-        name, reason = (await call.service.host.unload(ollama.read_name(body))).name, "unload"
+    call.body.flag("stream")  # there is nothing to stream
+    if ask.keep_alive_s == 0:
+        name, reason = (await call.service.host.unload(ask.model)).name, "unload"
     else:
-        async with call.service.host.use(ollama.read_name(body), keep) as served:
+        async with call.service.host.use(ask.model, ask.keep_alive_s) as served:
             name, reason = served.name, "load"
     return json_body({**_head(name), **shape(Part()), "done": True, "done_reason": reason})
 

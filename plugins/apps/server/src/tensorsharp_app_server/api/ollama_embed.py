@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from starlette.routing import Route
 
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import ollama
+from tensorsharp_app_server.api.shared_fields import KEEP_ALIVE
+from tensorsharp_app_server.describe import FLAG, TEXT, TEXTS, Field, Operation, whole
 from tensorsharp_app_server.embeddings import check_width, embedded
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.service import Service
 
+EMBED: Final = Operation(
+    "Turn texts into vectors, with a model that is made for it.",
+    (
+        *ollama.NAMED,
+        Field("input", TEXTS, ["x", "y"], needed=True),
+        Field("truncate", FLAG, True),
+        Field("dimensions", whole(1), 576),
+        KEEP_ALIVE,
+    ),
+)
+EMBED_ONE: Final = Operation("Turn a text into a vector.", (*ollama.NAMED, Field("prompt", TEXT, "x", needed=True), KEEP_ALIVE))
+
 
 def routes(service: Service) -> list[Route]:
-    return [route(service, "/api/embed", embed, ollama.WIRE), route(service, "/api/embeddings", embed_one, ollama.WIRE)]
+    return [
+        route(service, "/api/embed", embed, ollama.WIRE, operation=EMBED),
+        route(service, "/api/embeddings", embed_one, ollama.WIRE, operation=EMBED_ONE),
+    ]
 
 
 async def embed(call: Call) -> Body:

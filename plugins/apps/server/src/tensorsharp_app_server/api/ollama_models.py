@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from starlette.routing import Route
 
@@ -14,6 +14,7 @@ from tensorsharp.weights.entry import Entry
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import ollama
 from tensorsharp_app_server.card import Card, Cards, arrays
+from tensorsharp_app_server.describe import FLAG, Field, Operation
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.errors import RefusedError
 from tensorsharp_app_server.host import Loaded
@@ -25,13 +26,19 @@ NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
+TAGS: Final = Operation("The models that may be asked.")
+RUNNING: Final = Operation("The models in memory.")
+SHOW: Final = Operation("What a model's file holds.", (*ollama.NAMED, Field("verbose", FLAG, True)))
+VERSION: Final = Operation("The version of Ollama whose interface this is.")
+
+
 def routes(service: Service) -> list[Route]:
     models = Models(Cards())
     return [
-        route(service, "/api/tags", models.tags, ollama.WIRE, methods=("GET",)),
-        route(service, "/api/ps", models.running, ollama.WIRE, methods=("GET",)),
-        route(service, "/api/show", models.show, ollama.WIRE),
-        route(service, "/api/version", version, ollama.WIRE, methods=("GET",)),
+        route(service, "/api/tags", models.tags, ollama.WIRE, methods=("GET",), operation=TAGS),
+        route(service, "/api/ps", models.running, ollama.WIRE, methods=("GET",), operation=RUNNING),
+        route(service, "/api/show", models.show, ollama.WIRE, operation=SHOW),
+        route(service, "/api/version", version, ollama.WIRE, methods=("GET",), operation=VERSION),
     ]
 
 

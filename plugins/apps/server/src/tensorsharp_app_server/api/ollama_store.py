@@ -6,14 +6,16 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from starlette.routing import Route
 
 from tensorsharp.errors import CapacityError, UnsupportedError
 from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import ollama
+from tensorsharp_app_server.api.shared_fields import STREAM
 from tensorsharp_app_server.catalog import Puller, Remover, plain
+from tensorsharp_app_server.describe import Operation
 from tensorsharp_app_server.endpoint import Call, Handler, route
 from tensorsharp_app_server.errors import RefusedError
 from tensorsharp_app_server.service import Service
@@ -29,11 +31,26 @@ MISSING = {
 }
 
 
+PULL: Final = Operation("Get a model of the hub.", (*ollama.NAMED, STREAM), streams=True)
+DELETE: Final = Operation("Delete a model's files.", ollama.NAMED)
+
+
 def routes(service: Service) -> list[Route]:
     return [
-        route(service, "/api/pull", pull, ollama.WIRE),
-        route(service, "/api/delete", delete, ollama.WIRE, methods=("DELETE",)),
-        *(route(service, path, _missing(why), ollama.WIRE, methods=(), reads=False) for path, why in MISSING.items()),
+        route(service, "/api/pull", pull, ollama.WIRE, operation=PULL),
+        route(service, "/api/delete", delete, ollama.WIRE, methods=("DELETE",), operation=DELETE),
+        *(
+            route(
+                service,
+                path,
+                _missing(why),
+                ollama.WIRE,
+                methods=("HEAD", "POST"),
+                reads=False,
+                operation=Operation(why, statuses=(501,)),
+            )
+            for path, why in MISSING.items()
+        ),
     ]
 
 
@@ -52,7 +69,7 @@ async def delete(call: Call) -> Body:
 
 async def pull(call: Call) -> Body | Stream:
     """Download a model of the hub, telling how far it is. It goes on where an interrupted download ended."""
-    catalog, name = call.service.host.catalog, ollama.read_name(call.body)
+    catalog, name, streams = call.service.host.catalog, ollama.read_name(call.body), call.body.flag("stream", True)
     if not isinstance(catalog, Puller):
         raise UnsupportedError(
             "The server was given its models and gets no others.", hint="'tensorsharp serve' without MODEL serves the hub's."
@@ -60,7 +77,7 @@ async def pull(call: Call) -> Body | Stream:
     if not name:
         raise call.body.refuse("model", "user/repo[:QUANT]")
     download = _Download(catalog, name)
-    if call.body.flag("stream", True):
+    if streams:
         return Stream(_frames(download))
     async with aclosing(download.told()) as told:
         async for _ in told:

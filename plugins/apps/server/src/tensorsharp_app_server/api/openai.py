@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tensorsharp.chat import ChatReply, ContentDelta
+from tensorsharp_app_server.api.shared_fields import FORMS, MODEL, SAMPLING, SEED, SERVING, STOPS, STREAM
+from tensorsharp_app_server.describe import FLAG, Field, an_object, whole
 from tensorsharp_app_server.errors import Failure
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.host import Served
@@ -18,6 +20,19 @@ from tensorsharp_app_server.wire import Pattern, Wire, event
 DONE = b"data: [DONE]\n\n"
 MOST_CHOICES = 128
 NAMES = SHARED | {"max_tokens": "max_tokens"}
+COMPLETION: Final = (
+    MODEL,
+    *SAMPLING,
+    SEED,
+    *STOPS,
+    *FORMS,
+    *SERVING,
+    STREAM,
+    Field("n", whole(1, MOST_CHOICES), 2),
+    Field("best_of", whole(1), 1),
+    Field("stream_options", an_object(Field("include_usage", FLAG, True)), {"include_usage": True}, beside={"stream": True}),
+)
+"""Fields of both kinds of completion."""
 
 
 def error_body(failure: Failure) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from starlette.routing import Route
 
@@ -15,6 +15,8 @@ from tensorsharp.types import TokenEvent
 from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import openai
 from tensorsharp_app_server.api.openai_logprobs import chat_entries
+from tensorsharp_app_server.api.shared_fields import CONVERSATION, LOGPROBS
+from tensorsharp_app_server.describe import FLAG, Field, Operation, whole
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import Fields
 from tensorsharp_app_server.forms import read_form
@@ -25,9 +27,25 @@ from tensorsharp_app_server.sampling import read_logprobs, read_sampling, read_s
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
 
+OPERATION: Final = Operation(
+    "Reply in a conversation.",
+    (
+        *openai.COMPLETION,
+        *CONVERSATION,
+        *LOGPROBS,
+        Field("history_ids", FLAG, True),
+        Field("max_tokens", whole(1), 5),
+        Field("max_completion_tokens", whole(1), 5),
+    ),
+    streams=True,
+)
+
 
 def routes(service: Service) -> list[Route]:
-    return [route(service, path, complete, openai.WIRE) for path in ("/v1/chat/completions", "/chat/completions")]
+    return [
+        route(service, "/v1/chat/completions", complete, openai.WIRE, operation=OPERATION),
+        route(service, "/chat/completions", complete, openai.WIRE),
+    ]
 
 
 def read_ask(body: Fields) -> Ask:

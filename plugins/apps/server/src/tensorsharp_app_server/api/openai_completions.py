@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from starlette.routing import Route
 
@@ -16,6 +16,8 @@ from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import openai
 from tensorsharp_app_server.api.openai_echo import NOTHING, Echo, echoed
 from tensorsharp_app_server.api.openai_logprobs import TextLogprobs
+from tensorsharp_app_server.api.shared_fields import PROMPTS
+from tensorsharp_app_server.describe import FLAG, TEXT, Field, Operation, whole
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import Fields, invalid, texts_or_ids
 from tensorsharp_app_server.forms import read_form
@@ -30,8 +32,25 @@ DEFAULT_TOKENS = 16
 MOST_PROMPTS = 256
 
 
+OPERATION: Final = Operation(
+    "Continue texts or token ids.",
+    (
+        *openai.COMPLETION,
+        Field("prompt", PROMPTS, "Once", needed=True),
+        Field("suffix", TEXT, "end"),
+        Field("echo", FLAG, True),
+        Field("logprobs", whole(0, 20), 2),
+        Field("max_tokens", whole(0), 5),
+    ),
+    streams=True,
+)
+
+
 def routes(service: Service) -> list[Route]:
-    return [route(service, path, complete, openai.WIRE) for path in ("/v1/completions", "/completions")]
+    return [
+        route(service, "/v1/completions", complete, openai.WIRE, operation=OPERATION),
+        route(service, "/completions", complete, openai.WIRE),
+    ]
 
 
 def read_ask(body: Fields) -> Ask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Final
 
 import numpy as np
 from starlette.routing import Route
@@ -10,6 +11,8 @@ from starlette.routing import Route
 from tensorsharp.protocols.batch import F32
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import openai
+from tensorsharp_app_server.api.shared_fields import MODEL, PROMPTS
+from tensorsharp_app_server.describe import Field, Operation, one_of, whole
 from tensorsharp_app_server.embeddings import check_width, embedded
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import texts_or_ids
@@ -18,8 +21,22 @@ from tensorsharp_app_server.service import Service
 MOST_TEXTS = 2048
 
 
+OPERATION: Final = Operation(
+    "Turn texts or token ids into vectors, with a model that is made for it.",
+    (
+        MODEL,
+        Field("input", PROMPTS, ["x", "y"], needed=True),
+        Field("encoding_format", one_of("float", "base64"), "base64"),
+        Field("dimensions", whole(1), 576),
+    ),
+)
+
+
 def routes(service: Service) -> list[Route]:
-    return [route(service, path, embed, openai.WIRE) for path in ("/v1/embeddings", "/embeddings")]
+    return [
+        route(service, "/v1/embeddings", embed, openai.WIRE, operation=OPERATION),
+        route(service, "/embeddings", embed, openai.WIRE),
+    ]
 
 
 async def embed(call: Call) -> Body:

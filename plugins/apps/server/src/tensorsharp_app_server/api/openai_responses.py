@@ -4,27 +4,69 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import Any, Final
 
 from starlette.routing import Route
 
 from tensorsharp.chat import ChatReply, ReasoningDelta
-from tensorsharp.types import SamplingParams
+from tensorsharp.types import EFFORTS, SamplingParams
 from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import openai, responses
 from tensorsharp_app_server.api.openai_logprobs import chat_entries
 from tensorsharp_app_server.api.response_items import Event, Items
+from tensorsharp_app_server.api.shared_fields import FUNCTION, MODEL, NEEDED_NAME, SAMPLING, SCHEMA, SCHEMA_FIELD, SEED, STREAM
+from tensorsharp_app_server.describe import FLAG, OBJECT, TEXT, TEXTS, Field, Operation, an_object, either, listed, one_of, whole
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.errors import RefusedError, failure
 from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
 
+CALLABLE: Final[Any] = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+FORM: Final = an_object(
+    Field("type", one_of("text", "json_object", "json_schema"), "text", needed=True), Field("schema", SCHEMA_FIELD, SCHEMA)
+)
+OPERATION: Final = Operation(
+    "Reply in a conversation of items; nothing is kept.",
+    (
+        MODEL,
+        Field("input", either(TEXT, listed(OBJECT, 1)), [{"role": "user", "content": "Hallo?"}], needed=True),
+        Field("instructions", TEXT, "Be brief."),
+        *SAMPLING,
+        SEED,
+        Field("max_output_tokens", whole(1), 5),
+        Field("top_logprobs", whole(0, 20), 2),
+        Field("include", TEXTS, ["message.output_text.logprobs"]),
+        Field("tools", listed(an_object(Field("type", one_of("function"), "function"), *FUNCTION)), [CALLABLE]),
+        Field(
+            "tool_choice",
+            either(
+                one_of("auto", "none", "required"),
+                an_object(Field("type", one_of("function"), "function", needed=True), NEEDED_NAME),
+            ),
+            {"type": "function", "name": "weather"},
+            beside={"tools": [CALLABLE]},
+        ),
+        Field("parallel_tool_calls", FLAG, False),
+        Field("reasoning", an_object(Field("effort", one_of("none", *EFFORTS), "none")), {"effort": "low"}),
+        Field(
+            "text",
+            an_object(Field("format", FORM, {"type": "json_schema", "schema": SCHEMA})),
+            {"format": {"type": "json_schema", "schema": SCHEMA}},
+        ),
+        Field("background", one_of(False), False),
+        Field("truncation", one_of("disabled"), "disabled"),
+        STREAM,
+    ),
+    streams=True,
+)
+
 
 def routes(service: Service) -> list[Route]:
     found = []
     for prefix in ("/v1", ""):
-        found.append(route(service, f"{prefix}/responses", create, openai.WIRE))
+        described = OPERATION if prefix else None
+        found.append(route(service, f"{prefix}/responses", create, openai.WIRE, operation=described))
         path = f"{prefix}/responses/{{id}}"
         found.append(route(service, path, retrieve, openai.WIRE, methods=("GET", "DELETE"), reads=False))
     return found

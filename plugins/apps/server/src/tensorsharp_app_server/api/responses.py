@@ -31,7 +31,7 @@ def read_ask(body: Fields) -> Ask:
     _check_stateless(body)
     params = read_sampling(body, NAMES)
     top = body.whole("top_logprobs", 0)
-    if top or LOGPROBS in (body.items("include") or ()):
+    if top or LOGPROBS in (body.strings("include") or ()):
         params["logprobs"] = top or 0
         check_sampling(body, params, TOLD)
     return Ask(body.text("model"), params, messages=read_input(body), options=read_options(body), names=TOLD)
