@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
+from starlette.routing import Route
 
 import tensorsharp
 from tensorsharp import config, llm
@@ -27,6 +28,8 @@ from tensorsharp.engine.stats import EngineStats, families
 from tensorsharp.engine.tiers import TierStats
 from tensorsharp.plugin import GROUPS
 from tensorsharp.registry import PluginRow, Registry
+from tensorsharp_app_server.api.openapi import described
+from tensorsharp_app_server.app import create_app
 from tensorsharp_app_server.metrics import PREFIX
 
 if TYPE_CHECKING:
@@ -146,6 +149,45 @@ def _plugin(row: PluginRow) -> tuple[str, str, str, str]:
     return _code(row.name), _plain(summary), _code(row.distribution), ", ".join(map(_code, capabilities))
 
 
+def http_page() -> str:
+    """Every address of the server with the fields that it takes, from its OpenAPI document."""
+    document = described([one for one in create_app(cast("Any", None)).routes if isinstance(one, Route)])
+    paths = document["paths"]
+    intro = (
+        "From the document that `GET /openapi.json` gives. `/v1` may be left out. [What the fields do](../server.md#requests)."
+    )
+    parts = ["# HTTP", intro]
+    for path in sorted(path for path in paths if f"/v1{path}" not in paths):
+        for method, about in paths[path].items():
+            parts += [f"## {method.upper()} {path}", about["summary"], _table("field", "", "", rows=list(_fields(about)))]
+    return _joined(parts)
+
+
+def _fields(about: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for one in about.get("parameters", ()):
+        yield _code(one["name"]), _plain(_kind(one["schema"])), "in the path" if one["in"] == "path" else "in the query"
+    for content in about.get("requestBody", {}).get("content", {}).values():
+        schema = content["schema"]
+        for name, kind in schema.get("properties", {}).items():
+            yield _code(name), _plain(_kind(kind)), "required" if name in schema.get("required", ()) else ""
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """A JSON schema in a few words; null is left out, as every field may be absent."""
+    if "enum" in schema:
+        return ", ".join(str(value).lower() for value in schema["enum"] if value not in (None, ""))
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(filter(None, map(_kind, schema["anyOf"]))))
+    kinds = schema.get("type", "anything")
+    kind = " or ".join(one for one in ([kinds] if isinstance(kinds, str) else kinds) if one != "null")
+    if kind == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is None and most is None:
+        return kind
+    return f"{kind}, {least} or more" if most is None else f"{kind}, {least} to {most}"
+
+
 def metrics_page() -> str:
     """Every family of numbers that `/metrics` may have."""
     zero: dict[str, Any] = {one.name: 0 for one in fields(EngineStats)}
@@ -259,6 +301,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands_page,
     "reference/settings.md": settings_page,
     "reference/plugins.md": plugins_page,
+    "reference/http.md": http_page,
     "reference/metrics.md": metrics_page,
     "reference/library.md": library_page,
     "changes.md": _copied("CHANGELOG.md"),

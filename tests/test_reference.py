@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
+from starlette.routing import Route
 
 import tensorsharp
 from tensorsharp import config
+from tensorsharp_app_server.api.openapi import described
+from tensorsharp_app_server.app import create_app
+from tensorsharp_app_server.host import ModelHost
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE: dict[str, Any] = runpy.run_path(str(ROOT / "scripts/reference.py"))
 PAGES: dict[str, str] = {path: write() for path, write in REFERENCE["PAGES"].items()}
 COMMANDS: dict[str, click.Command] = {words: command for words, command, _ in REFERENCE["commands"]()}
+OPENAPI = described([one for one in create_app(cast("ModelHost", None)).routes if isinstance(one, Route)])
 SETTING = re.compile(r"^\| `([\w-]+)` \| (.*?) \| (.*?) \| (?:`(--[\w-]+)`|none) \|", re.MULTILINE)
 NO_FLAG = {"disable_plugins"}
 """Settings that are read before a command is known."""
@@ -59,6 +64,19 @@ def test_every_public_name_is_told(name: str) -> None:
     members = vars(value) if isinstance(value, type) else {}
     functions = {m: REFERENCE["_function"](found) for m, found in members.items() if not m.startswith("_")}
     assert [m for m, one in functions.items() if one and not (one.__doc__ and f"\n#### {name}.{m}\n" in page)] == []
+
+
+def test_every_address_is_told_with_its_fields() -> None:
+    page, paths = PAGES["reference/http.md"], OPENAPI["paths"]
+    assert len(paths) >= 20
+    for path, methods in paths.items():
+        for method, about in methods.items():
+            if f"/v1{path}" in paths:
+                continue
+            told = page.split(f"\n## {method.upper()} {path}\n")[1].split("\n## ")[0]
+            assert about["summary"] in told
+            body = about.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            assert all(f"| `{name}` | " in told for name in body.get("properties", {}))
 
 
 def test_docstrings_are_markdown_when_they_are_shown() -> None:
