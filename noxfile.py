@@ -15,7 +15,7 @@ DIST = ROOT / "dist"
 CORE = ROOT / "core"
 PLUGINS = {f"{p.parent.parent.name}/{p.parent.name}": p.parent for p in sorted(ROOT.glob("plugins/*/*/pyproject.toml"))}
 DEMO = ("backends/ggml", "models/llama", "apps/cli")
-EVERYDAY = "not heavy and not matrix and not oracle and not tools and not ui"
+EVERYDAY = "not heavy and not matrix and not oracle and not tools and not ui and not fuzz"
 WORKSPACE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 built: dict[Path, Path] = {}
 
@@ -215,6 +215,14 @@ def ui(session: nox.Session) -> None:
     session.log(f"screenshots: {shots}")
     session.env["SCREENSHOTS"] = str(shots)
     check(session, ROOT / "tests" / "ui", marker="ui")
+
+
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Send a server right and wrong requests, made at random from its own description; each gets an answer. Two minutes."""
+    install(session, *PLUGINS)
+    session.install("--quiet", "schemathesis>=4.32,<5")
+    check(session, ROOT / "tests" / "fuzz", marker="fuzz")
 
 
 def install_chromium(session: nox.Session) -> None:

@@ -52,9 +52,13 @@ def _number(least: float, most: float, *, above: bool = False) -> Check:
     def check(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError(value)
-        if not least <= float(value) <= most or (above and float(value) == least):
+        try:
+            found = float(value)
+        except OverflowError as error:  # a whole number beyond all others
+            raise ValueError(value) from error
+        if not least <= found <= most or (above and found == least):
             raise ValueError(value)
-        return float(value)
+        return found
 
     return check
 
@@ -148,9 +152,7 @@ class Settings:
     top_p: float = _setting(_SAMPLING.top_p, _number(0, 1, above=True), "a number above 0, at most 1 (off)")
     min_p: float = _setting(_SAMPLING.min_p, _number(0, 1), "a number from 0 (off) to 1")
     seed: int | None = _setting(_SAMPLING.seed, _whole(0, 2**63 - 1), "a whole number from 0 to 2^63-1")
-    repeat_penalty: float = _setting(
-        _SAMPLING.repeat_penalty, _number(0, 100, above=True), "a number above 0 (1 is off), at most 100"
-    )
+    repeat_penalty: float = _setting(_SAMPLING.repeat_penalty, _number(0.01, 100), "a number from 0.01 to 100 (1 is off)")
     repeat_last_n: int = _setting(_SAMPLING.repeat_last_n, _whole(-1), "a number of tokens, -1 (all), 0 (off) or more")
     presence_penalty: float = _setting(_SAMPLING.presence_penalty, _number(-100, 100), "a number from -100 to 100, 0 is off")
     frequency_penalty: float = _setting(_SAMPLING.frequency_penalty, _number(-100, 100), "a number from -100 to 100, 0 is off")

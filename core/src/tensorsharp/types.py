@@ -57,7 +57,7 @@ class SamplingParams:
             ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
             ("min_p", 0.0 <= self.min_p <= 1.0, "between 0 and 1"),
             ("seed", self.seed is None or 0 <= self.seed < SEEDS, "between 0 and 2^63-1"),
-            ("repeat_penalty", 0.0 < self.repeat_penalty <= 100.0, "above 0 and at most 100"),
+            ("repeat_penalty", 0.01 <= self.repeat_penalty <= 100.0, "between 0.01 and 100"),
             ("repeat_last_n", self.repeat_last_n >= -1, "-1 (all), 0 (off) or more"),
             ("presence_penalty", -100.0 <= self.presence_penalty <= 100.0, "between -100 and 100"),
             ("frequency_penalty", -100.0 <= self.frequency_penalty <= 100.0, "between -100 and 100"),

@@ -95,6 +95,7 @@ def test_a_pool_smaller_than_the_context_is_the_limit() -> None:
         ([1.5], {}, "prompt_ids", r"\[0\] is 1.5"),
         ([1], {"logit_bias": {99: 1.0}}, "logit_bias", r"is 99"),
         ([1], {"logit_bias": {2: float("nan")}}, "logit_bias", r"logit_bias\[2\] is nan"),
+        ([1], {"logit_bias": {2: 10**400}}, "logit_bias", r"logit_bias\[2\] is 1000"),
         ([1], {"logit_bias": {2: 1e300}}, "logit_bias", r"between -1e\+09 and 1e\+09"),
         ([1], {"stop_token_ids": (-3,)}, "stop_token_ids", r"is -3"),
     ],

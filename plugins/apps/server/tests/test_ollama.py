@@ -207,6 +207,15 @@ def test_models_are_loaded_and_closed_by_requests_without_a_question(serve: Serv
     assert server.host.loaded[0].expires is not None
 
 
+@pytest.mark.parametrize("longest", [1e12, 1e18, 1e300])
+def test_a_model_that_stays_longer_than_a_calendar_has_years_is_listed(serve: Serve, longest: float) -> None:
+    client = serve().ollama
+    client.generate("staged", keep_alive=longest)
+    (one,) = client.ps().models
+    assert one.expires_at is not None
+    assert one.expires_at.year == 9999
+
+
 @pytest.mark.parametrize(
     ("path", "body", "words"),
     [
@@ -230,6 +239,9 @@ def test_models_are_loaded_and_closed_by_requests_without_a_question(serve: Serv
         ("chat", {"messages": ASKED, "options": {"mirostat": 2}}, "options.mirostat is"),
         ("chat", {"messages": ASKED, "keep_alive": "soon"}, "keep_alive is"),
         ("chat", {"messages": ASKED, "keep_alive": True}, "keep_alive is"),
+        ("chat", {"messages": ASKED, "keep_alive": 10**400}, "keep_alive is"),
+        ("chat", {"messages": ASKED, "options": {"logit_bias": {"5": 10**400}}}, "logit_bias[5] is"),
+        ("chat", {"messages": ASKED, "options": {"repeat_penalty": 5e-324}}, "options.repeat_penalty is"),
         ("chat", {"messages": ASKED, "stream": "yes"}, "stream is"),
         ("chat", {"messages": ASKED, "logprobs": True, "top_logprobs": 21}, "top_logprobs is"),
         ("chat", {"messages": ASKED, "model": 3}, "model is"),

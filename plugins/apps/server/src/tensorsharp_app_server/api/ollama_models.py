@@ -104,7 +104,7 @@ def _tag(entry: Entry, card: Card | None) -> dict[str, Any]:
 def _running(one: Loaded, card: Card | None) -> dict[str, Any]:
     """size: of the files; how much of it lies in a device's own memory is only known where that is none."""
     llm, entry = one.served.llm, one.served.entry
-    expires = NEVER if one.expires is None else datetime.fromtimestamp(one.expires, UTC)
+    expires = NEVER if one.expires is None else datetime.fromtimestamp(min(one.expires, NEVER.timestamp()), UTC)
     tag = _tag(entry, card)
     del tag["modified_at"]
     return {

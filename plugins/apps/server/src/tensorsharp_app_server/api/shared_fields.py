@@ -10,7 +10,6 @@ from tensorsharp_app_server.describe import (
     OBJECT,
     TEXT,
     Field,
-    Schema,
     an_object,
     either,
     listed,
@@ -24,12 +23,11 @@ SCHEMA: Final[Any] = {"type": "object", "properties": {"n": {"const": 7}}, "requ
 """An example of what a reply may have to fit."""
 SCHEMA_FIELD: Final = either(OBJECT, FLAG, TEXT)
 """A schema, or one written as text."""
-ABOVE_ZERO: Final[Schema] = {"type": "number", "exclusiveMinimum": 0}
 
 MODEL: Final = Field("model", TEXT, "model")
 STREAM: Final = Field("stream", FLAG, False)
 TEMPERATURE: Final = Field("temperature", number(0, 100), 0.5)
-TOP_P: Final = Field("top_p", ABOVE_ZERO | {"maximum": 1}, 0.5)
+TOP_P: Final = Field("top_p", {"type": "number", "exclusiveMinimum": 0, "maximum": 1}, 0.5)
 TOP_K: Final = Field("top_k", whole(0), 5)
 SEED: Final = Field("seed", whole(0, 2**63 - 1), 7)
 SAMPLING: Final = (
@@ -37,7 +35,7 @@ SAMPLING: Final = (
     TOP_K,
     TOP_P,
     Field("min_p", number(0, 1), 0.1),
-    Field("repeat_penalty", ABOVE_ZERO | {"maximum": 100}, 1.1),
+    Field("repeat_penalty", number(0.01, 100), 1.1),
     Field("repeat_last_n", whole(-1), 64),
     Field("presence_penalty", number(-100, 100), 0.5),
     Field("frequency_penalty", number(-100, 100), 0.5),
