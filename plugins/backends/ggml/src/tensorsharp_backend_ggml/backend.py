@@ -14,6 +14,7 @@ from tensorsharp.reference.memory import host_memory
 from tensorsharp.state import HostStateStore
 from tensorsharp_backend_ggml import identity, native
 from tensorsharp_backend_ggml.binding import MAX_THREADS
+from tensorsharp_backend_ggml.heap import trim
 from tensorsharp_backend_ggml.library import load
 from tensorsharp_backend_ggml.native import Kernels
 from tensorsharp_backend_ggml.runner import GgmlRunner
@@ -71,7 +72,8 @@ class GgmlBackend:
         return GgmlRunner(self._library, self._kernels, model, weights, state, self.threads)
 
     def close(self) -> None:
-        """Nothing is held: runners and weights are closed by who made them."""
+        """Nothing is held: runners and weights are closed by who made them, and what they held is given back."""
+        trim()
 
 
 def _kernels(choice: str | None) -> tuple[Kernels | None, str | None]:

@@ -13,6 +13,7 @@ from tensorsharp.protocols.model import IBatchedPagedModel
 from tensorsharp.state import HostStateStore
 from tensorsharp_backend_ggml.composed import gathered_rows
 from tensorsharp_backend_ggml.graph import Graph
+from tensorsharp_backend_ggml.heap import trim
 from tensorsharp_backend_ggml.library import Library
 from tensorsharp_backend_ggml.native import Kernels
 from tensorsharp_backend_ggml.threads import Pool, Threads
@@ -92,7 +93,8 @@ class GgmlRunner:
         ggml, nodes = self._library.ggml, self._weights.nodes
         found = Graph(ggml, self._model, nodes, self._state, self._kernels, self._pool, batch, taps, wanted=wanted)
         self._graphs[key] = found
-        self._evict()
+        if self._evict():
+            trim()
         return found
 
     def _signature(self, batch: Batch, taps: tuple[str, ...], wanted: bool) -> Hashable:
@@ -108,9 +110,11 @@ class GgmlRunner:
             gathered_rows(batch) if self._kernels is None else 0,
         )
 
-    def _evict(self) -> None:
-        """Close the graphs used longest ago, never the newest."""
+    def _evict(self) -> int:
+        """Close the graphs used longest ago, never the newest; how many."""
+        before = len(self._graphs)
         while len(self._graphs) > 1 and (
             len(self._graphs) > MAX_GRAPHS or sum(g.nbytes for g in self._graphs.values()) > MAX_GRAPH_BYTES
         ):
             self._graphs.popitem(last=False)[1].close()
+        return before - len(self._graphs)
