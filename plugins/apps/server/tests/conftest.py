@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,8 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # pytest imports test files with
 if TYPE_CHECKING:
     from harness import Served
     from stage import Director
-
-    from tensorsharp_app_server.catalog import Catalog
 
 
 Serve = Callable[..., "Served"]
@@ -32,24 +29,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def _serving(models: Path, director: Director) -> Iterator[Serve]:
-    from harness import Served
-
-    from tensorsharp.weights.folder import ModelsFolder
-    from tensorsharp_app_server.settings import ServerSettings
-
-    with ExitStack() as stack:
-
-        def start(catalog: Catalog | None = None, **how: Any) -> Served:
-            fields = {name: how.pop(name) for name in list(how) if name in ServerSettings.__slots__}
-            served = Served(director, catalog or ModelsFolder(models), ServerSettings(**fields), **how)
-            stack.callback(served.close)
-            return served
-
-        yield start
-
-
 @pytest.fixture
 def director() -> Director:
     from stage import Director
@@ -60,25 +39,29 @@ def director() -> Director:
 @pytest.fixture
 def serve(models: Path, director: Director) -> Iterator[Serve]:
     """Starts servers over both models that end with the test; keywords go to the settings, those of a ModelHost to it."""
-    with _serving(models, director) as start:
+    from harness import serving
+
+    with serving(models, director) as start:
         yield start
 
 
 @pytest.fixture(scope="session")
 def shared(models: Path) -> Iterator[Served]:
+    from harness import serving
     from stage import Director
 
-    with _serving(models, Director()) as start:
+    with serving(models, Director()) as start:
         yield start()
 
 
 @pytest.fixture(scope="session")
 def _thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from harness import serving
     from stage import THINKING, Director, write_model
 
     folder = tmp_path_factory.mktemp("thinker")
     write_model(folder / "thinker.gguf", template=THINKING)
-    with _serving(folder, Director()) as start:
+    with serving(folder, Director()) as start:
         yield start()
 
 

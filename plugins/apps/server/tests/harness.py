@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -12,6 +15,7 @@ import ollama
 import openai
 from stage import Director
 
+from tensorsharp.weights.folder import ModelsFolder
 from tensorsharp_app_server.app import create_app
 from tensorsharp_app_server.catalog import Catalog
 from tensorsharp_app_server.host import ModelHost
@@ -80,3 +84,17 @@ class Served:
         self.program.should_exit = True
         self._thread.join(20)
         assert not self._thread.is_alive()
+
+
+@contextmanager
+def serving(models: Path, director: Director) -> Iterator[Callable[..., Served]]:
+    """Starts servers over the files of a folder; keywords go to the settings, those of a ModelHost to it. They end together."""
+    with ExitStack() as stack:
+
+        def start(catalog: Catalog | None = None, **how: Any) -> Served:
+            fields = {name: how.pop(name) for name in list(how) if name in ServerSettings.__slots__}
+            served = Served(director, catalog or ModelsFolder(models), ServerSettings(**fields), **how)
+            stack.callback(served.close)
+            return served
+
+        yield start

@@ -68,13 +68,13 @@ each_field = pytest.mark.parametrize(
 
 @pytest.fixture(scope="session")
 def _able(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    from conftest import _serving
+    from harness import serving
     from stage import THINKING, Director, write_model
 
     folder = tmp_path_factory.mktemp("able")
     fills = {f"tokenizer.ggml.fim_{role}_token_id": 290 + i for i, role in enumerate(("pre", "suf", "mid"))}
     write_model(folder / "model.gguf", template=THINKING, **fills)
-    with _serving(folder, Director()) as start:
+    with serving(folder, Director()) as start:
         yield start()
 
 
