@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
+from benchmarks.arguments import read_arguments
 from benchmarks.compare import TEXT, Measure, Worker, cpu_model, table
 
 PEER, ALONE = "llama.cpp", "alone"
@@ -108,8 +109,6 @@ def compare(options: argparse.Namespace) -> tuple[Comparison, dict[str, Any]]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compare many streams at once with llama.cpp's server, as ratios.")
-    parser.add_argument("model", type=Path, help="a GGUF file")
     counts = {
         "threads": (os.cpu_count() or 1, 1, "for every side (default: all cores)"),
         "streams": (8, 2, "at the same time, and slots (default: 8)"),
@@ -121,16 +120,11 @@ def arguments() -> argparse.Namespace:
         "own-words": (20, 1, "after it, of each stream (default: 20)"),
         "prefix-tokens": (32, 2, "of the replies to those (default: 32)"),
     }
-    for name, (default, _, text) in counts.items():
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
-    parser.add_argument("--json", action="store_true", help="print one object with every sample and every wave")
-    options = parser.parse_args()
-    for name, (_, least, _) in counts.items():
-        if getattr(options, name.replace("-", "_")) < least:
-            parser.error(f"--{name}: expected at least {least}")
-    if not options.model.is_file():
-        parser.error(f"{options.model} is not a file")
-    return options
+    return read_arguments(
+        "Compare many streams at once with llama.cpp's server, as ratios.",
+        counts,
+        json="print one object with every sample and every wave",
+    )
 
 
 def main() -> None:

@@ -97,10 +97,10 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
 
 def arguments() -> argparse.Namespace:
     counts = {
-        "threads": (os.cpu_count() or 1, "of the backend (default: all cores)"),
-        "streams": (8, "at the same time, at most 26 (default: 8)"),
-        "tokens": (64, "of each reply (default: 64)"),
-        "rounds": (3, "of free and constrained replies (default: 3)"),
+        "threads": (os.cpu_count() or 1, 1, "of the backend (default: all cores)"),
+        "streams": (8, 1, "at the same time, at most 26 (default: 8)"),
+        "tokens": (64, 1, "of each reply (default: 64)"),
+        "rounds": (3, 1, "of free and constrained replies (default: 3)"),
     }
     return read_arguments("Measure the processor time of constraints as a part of decoding.", counts)
 

@@ -29,6 +29,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
 from tests.e2e.served import Command, serving
 
+from benchmarks.arguments import CHAT_MODEL, read_arguments
 from benchmarks.compare import Worker, cpu_model
 from benchmarks.concurrency import Prompts
 
@@ -158,8 +159,6 @@ def _added(samples: dict[str, list[float]]) -> float:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure what the server adds to the library, in time and processor time.")
-    parser.add_argument("model", type=Path, help="a GGUF file with a chat template")
     counts = {
         "threads": (os.cpu_count() or 1, 1, "of the backend (default: all cores)"),
         "streams": (16, 1, "at the same time, and slots (default: 16)"),
@@ -169,16 +168,12 @@ def arguments() -> argparse.Namespace:
         "tokens": (64, 2, "of an answer (default: 64)"),
         "context": (512, 2, "tokens of one stream (default: 512)"),
     }
-    for name, (default, _, text) in counts.items():
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
-    parser.add_argument("--json", action="store_true", help="print one object with every sample")
-    options = parser.parse_args()
-    for name, (_, least, _) in counts.items():
-        if getattr(options, name) < least:
-            parser.error(f"--{name}: expected at least {least}")
-    if not options.model.is_file():
-        parser.error(f"{options.model} is not a file")
-    return options
+    return read_arguments(
+        "Measure what the server adds to the library, in time and processor time.",
+        counts,
+        model=CHAT_MODEL,
+        json="print one object with every sample",
+    )
 
 
 def main() -> None:

@@ -131,11 +131,11 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
 
 def arguments() -> argparse.Namespace:
     counts = {
-        "threads": (os.cpu_count() or 1, "for the step (default: all cores)"),
-        "streams": (16, "at the same time (default: 16)"),
-        "steps": (32, "decode steps that are timed, at least (default: 32)"),
-        "rounds": (9, "times that the rows' tokens are chosen (default: 9)"),
-        "prompt": (100, "tokens before the reply (default: 100)"),
+        "threads": (os.cpu_count() or 1, 1, "for the step (default: all cores)"),
+        "streams": (16, 1, "at the same time (default: 16)"),
+        "steps": (32, 1, "decode steps that are timed, at least (default: 32)"),
+        "rounds": (9, 1, "times that the rows' tokens are chosen (default: 9)"),
+        "prompt": (100, 1, "tokens before the reply (default: 100)"),
     }
     return read_arguments("Time choosing tokens as a part of the step that computes their logits.", counts)
 

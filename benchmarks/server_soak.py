@@ -34,6 +34,7 @@ from urllib.parse import urlsplit
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
 from tests.e2e.served import Command, serving
 
+from benchmarks.arguments import CHAT_MODEL, model_parser, read_options
 from benchmarks.compare import cpu_model
 from benchmarks.concurrency import Prompts
 from benchmarks.memory import FLAT_MIB_MIN, Memory
@@ -238,10 +239,6 @@ def _ended(run: Soak, server: Command) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Many streaming clients, some of which leave: nothing leaks, no reply changes.")
-    parser.add_argument("model", type=Path, help="a GGUF file with a chat template")
-    parser.add_argument("--minutes", type=float, default=3.0, metavar="N", help="of traffic (default: 3)")
-    parser.add_argument("--warm", type=float, default=3.0, metavar="N", help="minutes before that (default: 3)")
     counts = {
         "seed": (0, 0, "of the traffic (default: 0)"),
         "clients": (64, 1, "at a time, and length of the queue (default: 64)"),
@@ -250,17 +247,12 @@ def arguments() -> argparse.Namespace:
         "context": (512, 64, "tokens of one request (default: 512)"),
         "threads": (None, 1, "of the backend (default: all cores)"),
     }
-    for name, (default, _, text) in counts.items():
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
-    parser.add_argument("--json", action="store_true", help="print one object")
-    options = parser.parse_args()
-    for name, (_, least, _) in counts.items():
-        value = getattr(options, name)
-        if value is not None and value < least:
-            parser.error(f"--{name}: expected at least {least}")
-    if not options.model.is_file():
-        parser.error(f"{options.model} is not a file")
-    return options
+    parser = model_parser(
+        "Many streaming clients, some of which leave: nothing leaks, no reply changes.", counts, model=CHAT_MODEL
+    )
+    parser.add_argument("--minutes", type=float, default=3.0, metavar="N", help="of traffic (default: 3)")
+    parser.add_argument("--warm", type=float, default=3.0, metavar="N", help="minutes before that (default: 3)")
+    return read_options(parser, counts)
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from typing import Any, Literal
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
+from benchmarks.arguments import model_parser, read_options
 from benchmarks.compare import cpu_model
 from benchmarks.concurrency import Prompts
 from benchmarks.memory import FLAT_MIB_MIN, Memory
@@ -294,10 +295,6 @@ def soak(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Random traffic for minutes: nothing leaks, no reply changes.")
-    parser.add_argument("model", type=Path, help="a GGUF file")
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="of traffic, in two halves (default: 10)")
-    parser.add_argument("--warm", type=float, default=2.0, metavar="N", help="minutes before each half (default: 2)")
     counts = {
         "seed": (0, 0, "of the traffic (default: 0)"),
         "clients": (12, 1, "requests at a time, and length of the queue (default: 12)"),
@@ -309,18 +306,12 @@ def arguments() -> argparse.Namespace:
         "verify": (40, 1, "replies of each half that are asked for again, alone (default: 40)"),
         "threads": (None, 1, "of the backend (default: all cores)"),
     }
-    for name, (default, _, text) in counts.items():
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
-    parser.add_argument("--json", action="store_true", help="print one object")
-    options = parser.parse_args()
-    for name, (_, least, _) in counts.items():
-        value = getattr(options, name)
-        if value is not None and value < least:
-            parser.error(f"--{name}: expected at least {least}")
+    parser = model_parser("Random traffic for minutes: nothing leaks, no reply changes.", counts)
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="of traffic, in two halves (default: 10)")
+    parser.add_argument("--warm", type=float, default=2.0, metavar="N", help="minutes before each half (default: 2)")
+    options = read_options(parser, counts)
     if options.blocks * 32 < options.context:
         parser.error("--blocks: expected room for at least one whole context, in blocks of 32 tokens")
-    if not options.model.is_file():
-        parser.error(f"{options.model} is not a file")
     return options
 
 
