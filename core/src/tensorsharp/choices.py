@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from tensorsharp.errors import RequestError
-from tensorsharp.types import SEEDS
+from tensorsharp.types import SEEDS, random_seed
 
 
 class Cancellable(Protocol):
@@ -27,7 +26,7 @@ def choices(start: Callable[..., Started], count: int, **params: Any) -> list[St
     if not _is_count(count):
         raise RequestError(f"The number of choices is {count!r:.100}; expected 1 or more.", param="n", code="invalid_value")
     given = params.get("seed")
-    seed = int.from_bytes(os.urandom(8), "little") >> 1 if given is None else given
+    seed = random_seed() if given is None else given
     name = params.get("id")
     started = [start(**{**params, "seed": seed})]  # which refuses a seed that is none
     try:

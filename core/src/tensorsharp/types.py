@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -20,6 +21,11 @@ EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 SEEDS = 2**63
 """How many seeds there are, from 0 on."""
+
+
+def random_seed() -> int:
+    """A seed for who names none."""
+    return int.from_bytes(os.urandom(8), "little") >> 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import threading
 from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
@@ -33,7 +32,7 @@ from tensorsharp.errors import BackendError, CapacityError, ConfigError, TensorS
 from tensorsharp.protocols.backend import Runner, StateStore
 from tensorsharp.protocols.batch import F32
 from tensorsharp.protocols.model import IBatchedPagedModel
-from tensorsharp.types import Finished, GenerationRequest, SamplingParams
+from tensorsharp.types import Finished, GenerationRequest, SamplingParams, random_seed
 
 __all__ = ["Engine", "EngineConfig", "EngineStats"]
 
@@ -113,7 +112,7 @@ class Engine:
     def submit(self, request: GenerationRequest) -> RequestHandle:
         """Queue a request. RequestError if it is malformed or can never fit, CapacityError if the queue is full."""
         self.check(request)
-        seed = _random_seed() if request.params.seed is None else request.params.seed
+        seed = random_seed() if request.params.seed is None else request.params.seed
         sampler = Sampler(request.params, seed)
         named = request if request.id is not None else replace(request, id=f"request-{next(self._numbers)}")
         guide = None if request.constraint is None else self._masks.guide(request.constraint, reply_ends(request))
@@ -319,7 +318,3 @@ def _wait(handle: RequestHandle) -> None:
         handle.cancel()
     if finished.reason != "length":
         raise BackendError(finished.error or f"The evaluation was ended: {finished.reason}.")
-
-
-def _random_seed() -> int:
-    return int.from_bytes(os.urandom(8), "little") >> 1
