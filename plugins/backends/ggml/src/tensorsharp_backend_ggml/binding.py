@@ -110,7 +110,7 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {
     **_same(_I, "backend_tensor_alloc", _P, _P, _P),
     **_same(_P, "gallocr_new", _P),
     **_same(None, "gallocr_free", _P),
-    **_same(_B, "gallocr_alloc_graph", _P, _P),
+    **_same(_B, "gallocr_reserve gallocr_alloc_graph", _P, _P),
     **_same(_Z, "gallocr_get_buffer_size", _P, _I),
     **_same(_I, "backend_graph_compute", _P, _P),
     **_same(None, "backend_free", _P),

@@ -28,6 +28,7 @@ from tensorsharp_backend_ggml.binding import (
     data_address,
 )
 from tensorsharp_backend_ggml.native import TsCall
+from tensorsharp_backend_ggml.scratch import Scratch
 from tensorsharp_backend_ggml.tensors import (
     Node,
     Shape,
@@ -71,10 +72,11 @@ class Builder:
     the order in which stores are written and read.
     """
 
-    def __init__(self, ggml: Ggml, batch: Batch, pool: Pool | None) -> None:
+    def __init__(self, ggml: Ggml, batch: Batch, pool: Pool | None, scratch: Scratch) -> None:
         self.ggml = ggml
         self.batch = batch
         self.pool = pool
+        self._scratch = scratch
         self.inputs: dict[Request, Input] = {}
         self.roots: list[int] = []
         self.keep: list[object] = []
@@ -160,12 +162,12 @@ class Builder:
         self._buffers.append(buffer)
         self.keep.append(array)
 
-    def output(self, x: Node) -> Node:
-        """A result in host memory of its own, which stays valid; computed there, or copied if it has a place already."""
+    def output(self, name: str, x: Node) -> Node:
+        """A result [rows, width] in memory that no other node uses; computed there, or copied if it has a place already."""
         head = TensorHead.from_address(x.ptr)
         if x.strides is not None or head.view_src or head.data:
             x = self.op("cont", x, shape=x.shape)
-        array = zeros(x.shape, np.float32)
+        array = self._scratch.result(name, *x.shape)
         self._place(x.ptr, array)
         return self.root(Node(x.ptr, x.shape, array=array))
 

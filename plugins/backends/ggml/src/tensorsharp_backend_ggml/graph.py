@@ -1,4 +1,4 @@
-"""One whole-model graph for one batch signature: written once, allocated, then replayed with other inputs."""
+"""One whole-model graph for one batch signature: written once, placed in shared memory, then replayed with other inputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from tensorsharp.errors import BackendError, CapacityError, UnsupportedError
+from tensorsharp.errors import BackendError, UnsupportedError
 from tensorsharp.inputs import ModelBatch
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.protocols.model import IBatchedPagedModel
@@ -15,15 +15,18 @@ from tensorsharp_backend_ggml.binding import STATUS_SUCCESS, Ggml, InitParams
 from tensorsharp_backend_ggml.builder import Builder
 from tensorsharp_backend_ggml.native import Kernels
 from tensorsharp_backend_ggml.ops import GgmlOps
+from tensorsharp_backend_ggml.scratch import Scratch
 from tensorsharp_backend_ggml.tensors import Node
 from tensorsharp_backend_ggml.threads import Pool
+
+LOGITS = "logits"
 
 
 class Graph:
     """A model written for the shapes of `batch`.
 
     wanted: whether logits are computed at all; without, the graph ends at the last store. UnsupportedError for a tap
-    that the model does not publish; CapacityError if its memory does not fit.
+    that the model does not publish; CapacityError if its memory does not fit. logits, taps: until another graph is replayed.
     """
 
     def __init__(
@@ -34,33 +37,28 @@ class Graph:
         store: HostStateStore,
         kernels: Kernels | None,
         pool: Pool | None,
+        scratch: Scratch,
         batch: Batch,
         taps: Collection[str],
         *,
         wanted: bool,
     ) -> None:
         self._ggml = ggml
-        self._builder = Builder(ggml, batch, pool)
+        self._builder = Builder(ggml, batch, pool, scratch)
         self._context: int | None = None
-        self._allocator: int | None = None
         try:
             self._ops = GgmlOps(self._builder, weights, kernels, store, taps)
             logits = self._write(model, taps)
-            kept = self._builder.output(logits) if wanted else None
+            kept = self._builder.output(LOGITS, logits) if wanted else None
             self._graph = self._assemble(len(weights))
-            self._allocate()
+            scratch.place(self._graph)
+            self._builder.bind()
         except BaseException:
             self.close()
             raise
         self.logits: F32 = np.zeros((0, logits.shape[1]), np.float32) if kept is None else _result(kept)
         self.taps = {name: _result(node) for name, node in self._ops.found.items()}
         self.fallbacks = dict(self._builder.fallbacks)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that the graph's intermediate and last results take."""
-        results = self.logits.nbytes + sum(tap.nbytes for tap in self.taps.values())
-        return results + int(self._ggml.gallocr_get_buffer_size(self._allocator, 0))
 
     @property
     def nodes(self) -> int:
@@ -80,9 +78,6 @@ class Graph:
 
     def close(self) -> None:
         """Free everything; results are gone. Idempotent."""
-        if self._allocator:
-            self._ggml.gallocr_free(self._allocator)
-            self._allocator = None
         if self._context:
             self._ggml.free(self._context)
             self._context = None
@@ -106,12 +101,6 @@ class Graph:
         for root in self._builder.roots:
             ggml.build_forward_expand(graph, root)
         return int(graph)
-
-    def _allocate(self) -> None:
-        self._allocator = self._ggml.gallocr_new(self._ggml.backend_cpu_buffer_type())
-        if not self._ggml.gallocr_alloc_graph(self._allocator, self._graph):
-            raise CapacityError("the graph of this batch does not fit in memory.", hint="use a smaller batch of prompt tokens")
-        self._builder.bind()
 
 
 def _result(node: Node) -> F32:

@@ -16,12 +16,12 @@ from tensorsharp_backend_ggml.graph import Graph
 from tensorsharp_backend_ggml.heap import trim
 from tensorsharp_backend_ggml.library import Library
 from tensorsharp_backend_ggml.native import Kernels
+from tensorsharp_backend_ggml.scratch import Scratch
 from tensorsharp_backend_ggml.threads import Pool, Threads
 from tensorsharp_backend_ggml.weights import GgmlWeights
 
 MAX_GRAPHS = 48
-MAX_GRAPH_BYTES = 1 << 30
-"""Graphs kept at most: so many, and so much memory for their intermediate results."""
+"""Graphs kept at most."""
 
 
 def bucket(rows: int) -> int:
@@ -49,6 +49,7 @@ class GgmlRunner:
         self._pool = None if kernels is None else Pool(kernels, threads)
         self._threads = Threads(library.ggml, threads if kernels is None else 1, plain=kernels is None)
         self._graphs: OrderedDict[Hashable, Graph] = OrderedDict()
+        self._scratch = Scratch(library.ggml)
         self._closed = False
 
     def step(self, batch: Batch, taps: Sequence[str] = ()) -> StepResult:
@@ -66,8 +67,8 @@ class GgmlRunner:
     def close(self) -> None:
         """Free graphs and threads. Idempotent."""
         self._closed = True
-        while self._graphs:
-            self._graphs.popitem()[1].close()
+        self._forget(0)
+        self._scratch.close()
         self._threads.close()
         if self._pool is not None:
             self._pool.close()
@@ -90,12 +91,20 @@ class GgmlRunner:
         if found is not None:
             self._graphs.move_to_end(key)
             return found
-        ggml, nodes = self._library.ggml, self._weights.nodes
-        found = Graph(ggml, self._model, nodes, self._state, self._kernels, self._pool, batch, taps, wanted=wanted)
+        moves = self._scratch.moves
+        try:
+            found = self._written(batch, taps, wanted=wanted)
+        finally:
+            if self._scratch.moves != moves:
+                self._forget(0)
+        self._forget(MAX_GRAPHS - 1)
         self._graphs[key] = found
-        if self._evict():
-            trim()
         return found
+
+    def _written(self, batch: Batch, taps: tuple[str, ...], *, wanted: bool) -> Graph:
+        ggml, nodes = self._library.ggml, self._weights.nodes
+        machine = self._kernels, self._pool, self._scratch
+        return Graph(ggml, self._model, nodes, self._state, *machine, batch, taps, wanted=wanted)
 
     def _signature(self, batch: Batch, taps: tuple[str, ...], wanted: bool) -> Hashable:
         return (
@@ -110,11 +119,10 @@ class GgmlRunner:
             gathered_rows(batch) if self._kernels is None else 0,
         )
 
-    def _evict(self) -> int:
-        """Close the graphs used longest ago, never the newest; how many."""
-        before = len(self._graphs)
-        while len(self._graphs) > 1 and (
-            len(self._graphs) > MAX_GRAPHS or sum(g.nbytes for g in self._graphs.values()) > MAX_GRAPH_BYTES
-        ):
+    def _forget(self, kept: int) -> None:
+        """Close the graphs used longest ago, until so many are left."""
+        if len(self._graphs) <= kept:
+            return
+        while len(self._graphs) > kept:
             self._graphs.popitem(last=False)[1].close()
-        return before - len(self._graphs)
+        trim()
