@@ -47,6 +47,13 @@ def bound(page: Page, tokens: int, **more: float) -> None:
     page.keyboard.press("Escape")
 
 
+def streaming(page: Page) -> None:
+    """Ask for a long reply, and come back when some of it is shown."""
+    bound(page, 2000)
+    ask(page, LONG, wait=False)
+    until(page, "document.querySelector('.message.assistant .body')?.innerText.length > 20")
+
+
 def texts(page: Page, role: str) -> list[str]:
     return page.locator(f".message.{role} .body").all_inner_texts()
 
@@ -81,9 +88,7 @@ def test_the_page_says_what_the_library_says(page: Page, address: str) -> None:
 
 
 def test_stop_keeps_what_came(page: Page, address: str, shot: Shot) -> None:
-    bound(page, 2000)
-    ask(page, LONG, wait=False)
-    until(page, "document.querySelector('.message.assistant .body')?.innerText.length > 20")
+    streaming(page)
     shot("streaming")
     page.click("#stop")
     done(page)
@@ -127,6 +132,56 @@ def test_a_reload_shows_the_same_conversation(page: Page) -> None:
     ask(page, "And this.")
     assert len(texts(page, "assistant")) == 2
     assert "reused" in page.locator(".message.assistant .figures").last.inner_text()
+
+
+def test_a_reload_in_the_middle_of_a_reply_keeps_what_came(page: Page, shot: Shot) -> None:
+    streaming(page)
+    stored = """async () => {
+        const { Store } = await import("/web/store.js");
+        const [{ messages }] = await (await Store.open()).all();
+        return Object.values(messages).find(({ role }) => role === "assistant").text.length > 20;
+    }"""
+    wait_until(lambda: bool(page.evaluate(stored)), "a part of the reply in the browser's database", seconds=60)
+    page.reload()
+    page.wait_for_selector(".message.assistant")
+    assert len(texts(page, "assistant")[0]) > 20
+    assert page.locator(".message.assistant .figures").inner_text().endswith("interrupted")
+    shot("interrupted")
+
+
+def test_a_conversation_that_is_deleted_in_the_middle_of_a_reply_stays_away(page: Page, address: str) -> None:
+    streaming(page)
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name=f"Delete “{LONG}”").click()
+    wait_until(lambda: engine(address)["engine"]["running"] == 0, "the end of the request")
+    done(page)
+    page.reload()
+    until(page, "document.querySelector('#model').options.length > 0")
+    assert page.locator("#conversations li").count() == 0
+
+
+def test_an_edit_outlives_the_end_of_a_reply(page: Page) -> None:
+    streaming(page)
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Edit the message").fill("Say blue.")
+    page.locator(".message.user").get_by_role("button", name="Send").click()
+    assert page.inner_text("#status") == "A reply is being written. Stop it first, or wait."
+    page.click("#stop")
+    done(page)
+    assert page.get_by_label("Edit the message").input_value() == "Say blue."
+    page.get_by_role("button", name="Cancel").click()
+    assert texts(page, "user") == [LONG]
+
+
+def test_the_end_of_a_reply_does_not_move_the_page_under_a_reader(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 400})
+    streaming(page)
+    area = "document.querySelector('#scroll')"
+    until(page, f"{area}.scrollHeight - {area}.clientHeight > 200")
+    page.evaluate(f"{area}.scrollTop = 0")
+    page.click("#stop")
+    done(page)
+    assert page.evaluate(f"{area}.scrollTop") == 0
 
 
 def test_dark_mode_stays(page: Page, shot: Shot) -> None:
@@ -258,9 +313,9 @@ Some **bold** and `code`, <b>no markup</b>, [a link](https://example.org), [no l
 2. two
    - inner
 
-| a | b |
-|---|---|
-| 1 | 2 |
+| a | b | c |
+|---|--:|:-:|
+| 1 | 2 | 3 |
 
 ```python
 print("<i>")
@@ -282,5 +337,12 @@ def test_markdown_is_shown_and_markup_is_not(page: Page) -> None:
     assert grown == whole
     for piece in ("<strong>bold</strong>", "<code>code</code>", "&lt;b&gt;no markup&lt;/b&gt;", 'href="https://example.org"'):
         assert piece in whole
-    for piece in ("<li>inner</li>", "<td>2</td>", 'print("&lt;i&gt;")', "[no link](javascript:alert(1))"):
+    for piece in (
+        "<li>inner</li>",
+        "<td>1</td>",
+        '<td class="right">2</td>',
+        '<td class="center">3</td>',
+        'print("&lt;i&gt;")',
+        "[no link](javascript:alert(1))",
+    ):
         assert piece in whole

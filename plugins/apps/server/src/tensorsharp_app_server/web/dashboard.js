@@ -48,9 +48,10 @@ function curve(rates) {
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
     return element;
   };
-  const svg = make("svg", { viewBox: "0 0 300 80", preserveAspectRatio: "none", class: "rate", role: "img", "aria-label": `Tokens a second over the last ${rates.length} seconds, at most ${highest.toFixed(0)}` });
+  const svg = make("svg", { viewBox: "0 0 300 80", preserveAspectRatio: "none", class: "rate", "aria-hidden": "true" });
   svg.append(make("polyline", { points }));
-  return svg;
+  const line = `Tokens a second, over the last ${rates.length} seconds; at most ${Math.max(0, ...rates).toFixed(1)}`;
+  return el("figure", {}, el("figcaption", { className: "quiet" }, line), svg);
 }
 
 function card(model, now) {

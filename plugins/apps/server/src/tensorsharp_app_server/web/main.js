@@ -10,6 +10,7 @@ import { Sidebar } from "./sidebar.js";
 import { Store } from "./store.js";
 
 const NEAR_END = 80; // pixels from the end within which the page follows a growing reply
+const KEEP = 1000; // milliseconds between two times that a growing reply is stored
 
 class Page {
   constructor(store) {
@@ -83,7 +84,7 @@ class Page {
     byId("messages").replaceChildren();
     history.replaceState(null, "", conversation.leaf ? `#${conversation.id}` : location.pathname);
     this.show();
-    byId("scroll").scrollTop = byId("scroll").scrollHeight;
+    this.#toEnd();
     this.sidebar.show(conversation.id);
     byId("prompt").focus({ preventScroll: true });
   }
@@ -109,7 +110,7 @@ class Page {
     return {
       edit: (message, text) => this.#fork(message, text),
       regenerate: (message) => this.reply(message.parent),
-      select: (id) => { if (this.running) return; select(this.conversation, id); this.show(); this.#save(); },
+      select: (id) => { if (!this.#free()) return; select(this.conversation, id); this.show(); this.#save(); },
       answer: (message, call, text) => this.#answer(message, call, text),
       unanswered: (message, call) => !path(this.conversation).some((other) => other.role === "tool" && other.call === call.id),
       context: (model) => this.contexts.get(model) ?? null,
@@ -119,7 +120,7 @@ class Page {
   async send() {
     const prompt = byId("prompt");
     const text = prompt.value.trim();
-    if (!text || this.running) return;
+    if (!text || !this.#free()) return;
     prompt.value = "";
     fit(prompt);
     const files = this.attachments.take();
@@ -128,14 +129,14 @@ class Page {
   }
 
   #fork(message, text) {
-    if (this.running || !text.trim()) return;
+    if (!text.trim() || !this.#free()) return;
     const { attachments } = message;
     const copy = add(this.conversation, message.parent, { role: "user", text: text.trim(), ...(attachments ? { attachments } : {}) });
     this.reply(copy.id);
   }
 
   #answer(message, call, text) {
-    if (this.running) return;
+    if (!this.#free()) return;
     const result = add(this.conversation, this.conversation.leaf, { role: "tool", call: call.id, text });
     const open = message.calls.some((other) => !path(this.conversation).some(({ role, call: id }) => role === "tool" && id === other.id));
     if (open) { this.show(); this.#save(); }
@@ -144,7 +145,7 @@ class Page {
 
   /** Have the model answer the branch that ends with message `parent`. */
   async reply(parent) {
-    if (this.running) return;
+    if (!this.#free()) return;
     const { conversation } = this;
     const body = { model: byId("model").value, messages: asMessages(conversation, parent), ...this.settings.request() };
     const message = add(conversation, parent, { role: "assistant", text: "" });
@@ -152,18 +153,30 @@ class Page {
     this.running = new AbortController();
     this.#busy(true);
     await this.#save();
+    let kept = performance.now();
     await fill(message, body, {
       key: this.settings.key,
       signal: this.running.signal,
-      grown: () => this.#schedule(),
+      grown: () => {
+        this.#schedule();
+        if (performance.now() - kept < KEEP) return;
+        kept = performance.now();
+        this.store.update(conversation);
+      },
       waiting: (place) => this.#status(place === null ? "" : place === 1 ? "Waiting: next in the queue" : `Waiting: number ${place} in the queue`),
     });
     this.running = this.growing = null;
     await this.#learnContexts();
     this.#busy(false);
     this.show();
-    await this.store.put(conversation);
+    await this.store.update(conversation);
     this.sidebar.show(this.conversation.id);
+  }
+
+  /** Whether no reply is being written; if one is, say that it is in the way. */
+  #free() {
+    if (this.running) this.#status("A reply is being written. Stop it first, or wait.");
+    return !this.running;
   }
 
   /** How long conversations may be, of the models in memory. */
@@ -175,19 +188,28 @@ class Page {
   #schedule() {
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
-      const area = byId("scroll");
-      const follow = area.scrollHeight - area.scrollTop - area.clientHeight < NEAR_END;
+      const follow = this.#atEnd();
       if (this.growing) this.views.get(this.growing.id)?.update([], true);
-      if (follow) area.scrollTop = area.scrollHeight;
+      if (follow) this.#toEnd();
     });
+  }
+
+  #atEnd() {
+    const area = byId("scroll");
+    return area.scrollHeight - area.scrollTop - area.clientHeight < NEAR_END;
+  }
+
+  #toEnd() {
+    byId("scroll").scrollTop = byId("scroll").scrollHeight;
   }
 
   #busy(on) {
     byId("send").hidden = on;
     byId("stop").hidden = !on;
     if (!on) this.#status("");
+    const follow = on || this.#atEnd();
     this.show();
-    byId("scroll").scrollTop = byId("scroll").scrollHeight;
+    if (follow) this.#toEnd();
   }
 
   #status(text) {

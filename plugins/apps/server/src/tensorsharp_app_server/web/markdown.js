@@ -123,7 +123,8 @@ function itemContent(lines) {
 function table(lines, at) {
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|") && lines[end].trim()) end++;
-  const row = (line, tag) => el("tr", {}, ...cells(line).map((cell) => el(tag, {}, ...inline(cell))));
+  const sides = cells(lines[at + 1]).map((mark) => (!mark.endsWith(":") ? "" : mark.startsWith(":") ? "center" : "right"));
+  const row = (line, tag) => el("tr", {}, ...cells(line).map((cell, column) => el(tag, { className: sides[column] || undefined }, ...inline(cell))));
   const build = () => {
     const body = lines.slice(at + 2, end).map((line) => row(line, "td"));
     return el("div", { className: "table", tabIndex: 0 }, el("table", {}, el("thead", {}, row(lines[at], "th")), el("tbody", {}, ...body)));

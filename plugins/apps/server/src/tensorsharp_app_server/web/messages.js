@@ -13,6 +13,8 @@ export class MessageView {
   constructor(message, act) {
     this.message = message;
     this.act = act;
+    this.others = [];
+    this.editing = false;
     this.element = el("article", { className: `message ${message.role}`, "aria-label": NAMES[message.role] });
     this.body = el("div", { className: "body" });
     this.extra = el("div");
@@ -23,6 +25,8 @@ export class MessageView {
   /** others: the message and its siblings; running: whether it still grows. */
   update(others, running) {
     const { message } = this;
+    this.others = others;
+    if (this.editing) return;
     this.element.classList.toggle("waiting", running);
     this.element.setAttribute("aria-busy", String(running));
     if (message.role === "assistant") show(this.body, message.text);
@@ -72,7 +76,7 @@ export class MessageView {
     if (message.role === "user") buttons.push(link("Edit", () => this.#edit()));
     if (message.role === "assistant") buttons.push(link("Regenerate", () => act.regenerate(message)));
     if (others.length > 1) buttons.push(...this.#branches(others, link));
-    const line = message.role === "assistant" ? figuresLine(message, act.context(message.model)) + (message.stopped ? " · stopped" : "") : "";
+    const line = message.role === "assistant" ? figuresLine(message, act.context(message.model)) : "";
     this.actions.replaceChildren(...buttons, el("span", { className: "figures" }, line));
   }
 
@@ -89,18 +93,14 @@ export class MessageView {
 
   #edit() {
     const input = el("textarea", { value: this.message.text, rows: Math.min(12, this.message.text.split("\n").length + 1), "aria-label": "Edit the message" });
-    const done = () => { this.body.replaceChildren(...attachments(this.message), this.message.text); this.#restore(); };
+    const done = () => { this.editing = false; this.update(this.others, false); };
     const save = el("button", { type: "button", className: "primary", onclick: () => this.act.edit(this.message, input.value) }, "Send");
     const cancel = el("button", { type: "button", onclick: done }, "Cancel");
     input.addEventListener("keydown", (event) => { if (event.key === "Escape") done(); });
+    this.editing = true;
     this.body.replaceChildren(input);
-    this.kept = [...this.actions.childNodes];
     this.actions.replaceChildren(save, cancel);
     input.focus();
-  }
-
-  #restore() {
-    this.actions.replaceChildren(...this.kept);
   }
 }
 

@@ -90,5 +90,7 @@ export function figuresLine(message, context) {
   if (cached) parts.push(`${number(cached)} reused`);
   if (drafted) parts.push(`${number(accepted)} of ${number(drafted)} drafts accepted`);
   if (message.finish === "length") parts.push("cut by length");
+  if (message.stopped) parts.push("stopped");
+  else if (!message.finish && !message.error) parts.push("interrupted"); // by a reload, or a browser that was closed
   return parts.join(" · ");
 }

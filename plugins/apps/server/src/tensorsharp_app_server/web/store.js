@@ -34,6 +34,12 @@ export class Store {
     return request(this.#table("readwrite").put(conversation));
   }
 
+  /** Put a conversation again, unless it was removed meanwhile. */
+  async update(conversation) {
+    const table = this.#table("readwrite");
+    if ((await request(table.getKey(conversation.id))) !== undefined) await request(table.put(conversation));
+  }
+
   remove(id) {
     return request(this.#table("readwrite").delete(id));
   }
