@@ -53,7 +53,8 @@ class ChatOptions:
     reasoning: None leaves it to the template, True and False switch it, a level says how much; where a template has no switch,
     False closes the reasoning at the end of the prompt, and a level where it knows none is True. reasoning_budget: tokens after
     which reasoning at the beginning of the reply is ended. template_kwargs: further variables of the template. constraint: the
-    form of the content; reasoning before it is free. It leaves no room for calls, so there may be no tools.
+    form of the content; reasoning before it is free. With tools the reply is calls alone, or content that keeps the form; where a
+    call is required there is no content.
     """
 
     tools: Sequence[Mapping[str, Any]] = ()
@@ -170,20 +171,22 @@ def start_chat(
     tools = _tools(asked)
     prompt = llm.dialect.prompt(messages, tools, asked.reasoning, asked.template_kwargs)
     made = llm.prompts.make(prompt.rendered, scope=params.get("cache_scope"), history_ids=params.get("history_ids"))
+    required = asked.tool_choice not in ("auto", "none")
     grammar = reply_grammar(
         llm,
         prompt,
         _callable(tools, asked.tool_choice),
-        required=asked.tool_choice not in ("auto", "none"),
+        required=required,
         several=asked.parallel_tool_calls,
         constraint=asked.constraint,
         budget=asked.reasoning_budget,
     )
+    formed = asked.constraint is not None and bool(tools) and not required
     handle, sampling = llm.submit(made, params, grammar)
     return ChatGeneration(
         handle,
         TextStream(llm.tokenizer, shown=llm.dialect.shown(prompt.format)),
-        ReplyParser(prompt.format, tools, opened=prompt.opened, salt=_salt(made.ids)),
+        ReplyParser(prompt.format, tools, opened=prompt.opened, formed=formed, salt=_salt(made.ids)),
         sampling.stop,
         one_call=not asked.parallel_tool_calls,
         logprobs=sampling.logprobs is not None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tensorsharp.dialect import ChatPrompt
 from tensorsharp.errors import RequestError, UnsupportedError
@@ -29,42 +29,57 @@ def reply_grammar(
     """The grammar of the reply to a prompt, if it is bound to anything.
 
     tools: those that may be called, one of which has to be (`required`). several: whether more than one call may be made.
-    constraint: what the content has to be. budget: tokens of reasoning. RequestError names what cannot be kept.
+    constraint: what the content has to be; with tools it is that, or calls. budget: tokens of reasoning. RequestError names what
+    cannot be kept.
     """
-    grammar = None
-    if constraint is not None:
-        if tools:
+    form, grammar = constraint, None
+    if form is not None:
+        if tools and form.after:
             raise RequestError(
-                "A reply cannot be bound to a form and have tools to call.",
+                "The form of a reply that may call tools begins behind a text of its own; expected one without 'after'.",
                 param="constraint",
                 code="invalid_value",
-                hint="Leave one of both out, or set tool_choice to none.",
             )
-        grammar = llm.grammar(constraint if constraint.after else _behind(constraint, prompt, answer=True))
-    elif required or any(tool.strict for tool in tools):
-        grammar = _calls(llm, prompt, tools, required=required, several=several)
+        form = form if form.after else _behind(form, prompt, answer=True)
+        grammar = llm.grammar(form)
+    if required or any(tool.strict for tool in tools) or (tools and form is not None):
+        grammar = _calls(llm, prompt, tools, required=required, several=several, form=None if required else form)
     return grammar if budget is None else _limited(llm, prompt, budget, grammar)
 
 
-def _calls(llm: LLM, prompt: ChatPrompt, tools: Tools, *, required: bool, several: bool) -> Grammar:
-    from tensorsharp.text.callgrammar import GrammarWriter
+def _calls(llm: LLM, prompt: ChatPrompt, tools: Tools, *, required: bool, several: bool, form: Constraint | None) -> Grammar:
+    """The grammar of calls, and where none is required of other text, which has a form or is free."""
+    from tensorsharp.text.callgrammar import ANY_OBJECT, GrammarWriter
 
     write = prompt.format.calls
     if write is None:
-        what, param = ("A call cannot be required of", "tool_choice") if required else ("Strict tools cannot be kept by", "tools")
-        raise UnsupportedError(f"{what} this model, whose way to write calls has no grammar.", param=param)
+        _refuse_calls(required=required, formed=form is not None)
     controls = {text: token for token, text in llm.dialect.shown(prompt.format).items()}
+    # beside free text calls of tools that are not strict are free, too: a form binds no more than how they are written
+    written = [tool if tool.strict or form is None else replace(tool, parameters=ANY_OBJECT) for tool in tools]
 
     def compiled(*, loose: bool) -> Grammar:
         writer = GrammarWriter(controls, loose=loose)
-        source = writer.grammar(write(writer, [*tools], several, not required))
+        source = writer.grammar(write(writer, written, several, not required, form))
         return llm.grammar(_behind(Constraint("lark", source), prompt, answer=False))
 
     try:
         return compiled(loose=False)
+    except UnsupportedError:
+        raise
     except RequestError as error:
         _refuse_strict(llm, [*tools], error)
     return compiled(loose=True)
+
+
+def _refuse_calls(*, required: bool, formed: bool) -> NoReturn:
+    what, param, hint = "Strict tools cannot be kept by", "tools", None
+    if required:
+        what, param = "A call cannot be required of", "tool_choice"
+    elif formed:
+        what, param = "A form cannot be kept beside tools to call by", "constraint"
+        hint = "Leave the form or the tools out, or set tool_choice to none."
+    raise UnsupportedError(f"{what} this model, whose way to write calls has no grammar.", param=param, hint=hint)
 
 
 def _refuse_strict(llm: LLM, tools: Sequence[Tool], error: RequestError) -> None:

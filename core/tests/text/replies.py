@@ -41,9 +41,9 @@ class Read:
     calls: tuple[tuple[str, Any], ...] = ()
 
 
-def read(format: ReplyFormat, pieces: Iterable[str], *, tools: Tools = TOOLS, opened: bool = False) -> Read:
+def read(format: ReplyFormat, pieces: Iterable[str], *, tools: Tools = TOOLS, opened: bool = False, formed: bool = False) -> Read:
     """Feed pieces, check that the deltas fit together, and join them."""
-    parser = ReplyParser(format, tools, opened=opened)
+    parser = ReplyParser(format, tools, opened=opened, formed=formed)
     deltas: list[Delta] = []
     for piece in pieces:
         deltas += parser.feed(piece)

@@ -88,12 +88,13 @@ def grammar_of(
     several: bool = True,
     free: bool = False,
     loose: bool = False,
+    form: Constraint | None = None,
 ) -> Grammar:
     tokenizer, controls = vocabulary
     writer = GrammarWriter(controls, loose=loose)
     write = format_of(name).calls
     assert write is not None
-    source = writer.grammar(write(writer, [*tools], several, free))
+    source = writer.grammar(write(writer, [*tools], several, free, form))
     return Constraints(tokenizer).compile(Constraint("lark", source))
 
 

@@ -1,19 +1,23 @@
-"""Grammars of tool calls, in the Lark that llguidance reads: what a reply has to be where a call is required."""
+"""Grammars of tool calls, in the Lark that llguidance reads: what a reply has to be that calls, or that may call."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
-from tensorsharp.errors import RequestError
-from tensorsharp.text.constraints import json_rule
+from tensorsharp.errors import RequestError, UnsupportedError
+from tensorsharp.text.constraints import GAP, JSON_KINDS, TEXT_KINDS, json_rule, schema_of, terminal_of
 from tensorsharp.text.masks import quoted
 from tensorsharp.text.schemas import check_schema
 from tensorsharp.text.toolcalls import Tool
+from tensorsharp.types import Constraint
 
 _SPECIAL: Final = re.compile(r"[.+*?()|\[\]{}^$\\/&~#\-]")
+_NAME: Final = r'/[^<>"\n]+/'
+"""Of an argument that no schema declares, where names stand in tags."""
 _BOUNDS: Final = frozenset({"pattern", "format", "minLength", "maxLength"})
+ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
 
 
 class WriteCall(Protocol):
@@ -64,6 +68,25 @@ class GrammarWriter:
             return self.rule("/(?s:.*)/")
         return self._named("TEXT", f": /(?s:.*)/ & ~/(?s:.*){_escaped(first)}(?s:.*)/")
 
+    def form(self, form: Constraint, *openers: str) -> str:
+        """Content that has a form. openers: texts with which calls begin, so that it does not begin with them.
+
+        UnsupportedError for a form that cannot be told from calls.
+        """
+        gap = GAP if form.after else ""
+        if form.kind in JSON_KINDS:
+            return f"{gap}{self.json(schema_of(form))}"
+        if form.kind not in TEXT_KINDS:
+            refuse_form(
+                f"A {form.kind} cannot stand beside tools to call; expected a JSON schema, a regex or a choice as the form."
+            )
+        body = f"({terminal_of(form)})"
+        if openers:
+            body += rf" & ~/(?s:\s*(?:{'|'.join(map(_escaped, openers))}).*)/"
+        if gap:  # a lexeme takes all it can: line breaks that begin the content could not be told from those before a call
+            body += r" & ~/(?s:\n.*)/"
+        return f"{gap}{self._named('TEXT', f': {body}')}"
+
     def is_control(self, text: str) -> bool:
         """Whether a text begins with a control token."""
         return self._pieces(text)[0] in self._controls
@@ -83,10 +106,12 @@ class GrammarWriter:
     def parameters(self, tool: Tool, head: Callable[[str, bool], str], close: str, gap: str = "") -> str:
         """All required and any of the other parameters, in the schema's order.
 
-        head: the grammar of what stands before a value: (name, whether the value is written as a string is: raw). close: the text
-        behind it. gap: the grammar of what may follow that.
+        head: the grammar of what stands before a value: (grammar of the name, whether the value is written as a string is: raw).
+        close: the text behind it. gap: the grammar of what may follow that.
         """
         schema = self.schema(tool)
+        if schema == ANY_OBJECT:
+            return f"({self._any_parameter(head, close)} {gap})*"
         required = schema.get("required", ())
         written = []
         for name, declared in schema.get("properties", {}).items():
@@ -105,25 +130,33 @@ class GrammarWriter:
         schema = {**checked, "type": "object"} if isinstance(checked, dict) else {"type": "object"}
         return schema if not schema.get("properties") else {"additionalProperties": False, **schema}
 
+    def _any_parameter(self, head: Callable[[str, bool], str], close: str) -> str:
+        name = self.rule(_NAME)
+        text, value = head(name, True), head(name, False)
+        ways = [f"{text} {self.until(close)}"]
+        if value != text:
+            ways.append(f"{value} {self.json({})} {self.literal(close)}")
+        return self.rule(" | ".join(ways))
+
     def _parameter(
         self, tool: Tool, root: Mapping[str, Any], name: str, declared: Any, head: Callable[[str, bool], str], close: str
     ) -> str:
         shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
         schema = {**declared, **shared} if isinstance(declared, Mapping) else declared
-        kinds = tool.kinds(name)
+        named, kinds = self.literal(name), tool.kinds(name)
         texts = declared.get("enum") if isinstance(declared, Mapping) else None
         if kinds == {"string"} and isinstance(texts, list):
             choices = " | ".join(self.literal(text + close) for text in texts if isinstance(text, str))
-            return f"{head(name, True)} {self.rule(choices)}"
+            return f"{head(named, True)} {self.rule(choices)}"
         if kinds and "string" not in kinds:
-            return f"{head(name, False)} {self.json(schema)} {self.literal(close)}"
+            return f"{head(named, False)} {self.json(schema)} {self.literal(close)}"
         if tool.strict and (kinds != {"string"} or not _BOUNDS.isdisjoint(declared)):
             raise RequestError(
                 f"#/properties/{name}: this model writes strings without quotes, so they can be bounded by 'enum' alone.",
                 param="tools",
                 code="unsupported_schema",
             )
-        return f"{head(name, True)} {self.until(close)}"
+        return f"{head(named, True)} {self.until(close)}"
 
     def _named(self, kind: str, rest: str) -> str:
         """Regular expressions can be combined in terminals alone, which have names in capitals."""
@@ -133,6 +166,10 @@ class GrammarWriter:
 
     def _pieces(self, text: str) -> list[str]:
         return [piece for piece in (self._split.split(text) if self._split else [text]) if piece]
+
+
+def refuse_form(message: str) -> NoReturn:
+    raise UnsupportedError(message, param="constraint", hint="Leave the form or the tools out, or set tool_choice to none.")
 
 
 def _escaped(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tensorsharp.text.deltas import Delta, Writer
 from tensorsharp.text.reading import Markers, Source, Steps
 from tensorsharp.text.toolcalls import Call, Tool, Tools
+from tensorsharp.types import Constraint
 
 if TYPE_CHECKING:
     from tensorsharp.text.callgrammar import GrammarWriter, WriteCall
@@ -55,13 +56,18 @@ class CallFormat:
 
 
 class WriteReply(Protocol):
-    """Writes the start rule of replies that call tools: several: more than one call; free: or none, and any other text."""
+    """Writes the start rule of replies that call tools: several: more than one call; free: or none, and any other text.
 
-    def __call__(self, writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str: ...
+    form: what that text has to be, and then calls stand alone. UnsupportedError for one that cannot be told from calls.
+    """
+
+    def __call__(
+        self, writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool, form: Constraint | None = None
+    ) -> str: ...
 
 
-ReadReply = Callable[[Source, Writer, Tools, bool], Steps[None]]
-"""Reads a whole reply: (source, writer, tools, whether the prompt has opened the reasoning)."""
+ReadReply = Callable[[Source, Writer, Tools, bool, bool], Steps[None]]
+"""Reads a whole reply: (source, writer, tools, whether the prompt has opened the reasoning, whether no call follows content)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +94,29 @@ def tagged_reply(calls: CallFormat | None, reasoning: Reasoning | None) -> Reply
     """
     markers = (calls.markers if calls else ()) + (reasoning.markers if reasoning else ())
 
-    def read(source: Source, writer: Writer, tools: Tools, thinking: bool) -> Steps[None]:
-        return _Tagged(source, writer, tools, calls if tools else None, reasoning).read(thinking)
+    def read(source: Source, writer: Writer, tools: Tools, thinking: bool, formed: bool) -> Steps[None]:
+        return _Tagged(source, writer, tools, calls if tools else None, reasoning, formed=formed).read(thinking)
 
     write = calls.write if calls else None
     if calls is None or write is None:
         return ReplyFormat(markers, read, None, reasoning)
 
-    def write_reply(writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str:
-        return _write_tagged(writer, calls, write(writer, tools, several), several and calls.repeats, free)
+    def write_reply(
+        writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool, form: Constraint | None = None
+    ) -> str:
+        return _write_tagged(writer, calls, write(writer, tools, several), several and calls.repeats, free, form)
 
     return ReplyFormat(markers, read, write_reply, reasoning)
 
 
-def _write_tagged(writer: GrammarWriter, calls: CallFormat, body: str, several: bool, free: bool) -> str:
+def _write_tagged(writer: GrammarWriter, calls: CallFormat, body: str, several: bool, free: bool, form: Constraint | None) -> str:
     """body: of one call behind its opener."""
     opener = calls.openers[0]
     call = writer.rule(f"{writer.literal(opener)} {body}")
     more = f' ("\\n"? {call})*' if several else ""
-    if not free:
-        return f"/\\n{{0,2}}/ {call}{more}"
+    if form is not None or not free:
+        alone = f"/\\n{{0,2}}/ {call}{more}"
+        return alone if form is None else f"{alone} | {writer.form(form, *calls.openers)}"
     if writer.is_control(opener):
         return f"{writer.without(opener)} ({call}{more})?"
     return f"{writer.without(opener)} | {writer.until(opener)} {body}{more}"
@@ -115,9 +124,17 @@ def _write_tagged(writer: GrammarWriter, calls: CallFormat, body: str, several: 
 
 class _Tagged:
     def __init__(
-        self, source: Source, writer: Writer, tools: Tools, calls: CallFormat | None, reasoning: Reasoning | None
+        self,
+        source: Source,
+        writer: Writer,
+        tools: Tools,
+        calls: CallFormat | None,
+        reasoning: Reasoning | None,
+        *,
+        formed: bool,
     ) -> None:
         self.source, self.writer, self.tools, self.calls, self.reasoning = source, writer, tools, calls, reasoning
+        self.formed = formed and calls is not None
         self.answering = False
 
     def read(self, thinking: bool) -> Steps[None]:
@@ -125,6 +142,9 @@ class _Tagged:
             write = self.writer.reasoning if thinking else self.writer.content
             if not thinking and (yield from self._begins_bare()):
                 yield from self._calls("", write)
+            if self.formed and not thinking and not (yield from self._marked()):
+                yield from self.source.text(Markers(), write)
+                return
             openers = self._openers(thinking)
             found = yield from self.source.text(Markers(*openers, *self._marks(thinking)), write)
             if found is None:
@@ -140,9 +160,13 @@ class _Tagged:
             else:
                 yield from self._answer(found, write)
 
+    def _marked(self) -> Steps[bool]:
+        """Whether markup follows, behind white space at most."""
+        return (yield from self.source.ahead(*self._openers(False), *self._marks(False)))
+
     def _begins_bare(self) -> Steps[bool]:
         bare = self.calls.bare if self.calls else None
-        return bare is not None and self.writer.silent and (yield from self.source.ahead()) == bare
+        return bare is not None and self.writer.silent and (yield from self.source.ahead(bare))
 
     def _openers(self, thinking: bool) -> tuple[str, ...]:
         if self.calls is None:
@@ -192,13 +216,22 @@ PLAIN: Final = tagged_reply(None, None)
 class ReplyParser:
     """Reads one reply. The deltas joined do not depend on how the text was cut.
 
-    opened: the prompt ends inside the reasoning. salt: see :class:`~tensorsharp.text.deltas.Writer`.
+    opened: the prompt ends inside the reasoning. formed: the content has a form, so that no call stands in it.
+    salt: see :class:`~tensorsharp.text.deltas.Writer`.
     """
 
-    def __init__(self, format: ReplyFormat, tools: Tools | None = None, *, opened: bool = False, salt: bytes = b"") -> None:
+    def __init__(
+        self,
+        format: ReplyFormat,
+        tools: Tools | None = None,
+        *,
+        opened: bool = False,
+        formed: bool = False,
+        salt: bytes = b"",
+    ) -> None:
         self._source = Source()
         self._writer = Writer(salt)
-        self._steps = format.read(self._source, self._writer, tools or Tools(()), opened)
+        self._steps = format.read(self._source, self._writer, tools or Tools(()), opened, formed)
 
     def feed(self, text: str) -> list[Delta]:
         """The deltas that more text makes certain."""

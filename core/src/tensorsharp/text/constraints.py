@@ -20,8 +20,10 @@ from tensorsharp.types import Constraint
 MAX_SOURCE: Final = 1 << 18
 """Most characters of a constraint: compiling takes time and memory in proportion."""
 _KEPT: Final = 64
-_GAP: Final = r"/\n{1,2}/? "
+GAP: Final = r"/\n{1,2}/? "
 """Between the end of reasoning and the reply many models write empty lines; they are no part of the content."""
+JSON_KINDS: Final = ("json_object", "json_schema")
+TEXT_KINDS: Final = ("regex", "choice")
 _TRIES: Final = 100
 """Most parts of a refused schema that are tried alone, to find the one at fault."""
 _OPTIONS: Final = re.compile(r"^\s*[a-z_]\w*\[[^\]\n]*\b(max_tokens|stop|stop_capture|temperature)\b", re.MULTILINE)
@@ -77,19 +79,27 @@ def compile_constraint(constraint: Constraint, trie: TokenTrie) -> GuidedGrammar
         _refuse(f"The constraint has {len(source):,} characters; expected at most {MAX_SOURCE:,}.")
     if not source and kind != "json_object":
         _refuse(f"The {kind} is empty; expected its text.")
-    gap = _GAP if constraint.after else ""
-    if kind == "json_object":
-        return trie.compile(f"start: {gap}{json_rule({'type': 'object'})}")
-    if kind == "json_schema":
-        return _compile_schema(read_schema(source), gap, trie)
-    if kind == "regex":
-        return trie.compile(f"start: {gap}{regular(source)}")
-    if kind == "choice":
-        return trie.compile(f"start: {gap}CHOICE\nCHOICE: " + " | ".join(map(quoted, _choices(source))))
+    gap = GAP if constraint.after else ""
+    if kind in JSON_KINDS:
+        return _compile_schema(schema_of(constraint), gap, trie)
+    if kind in TEXT_KINDS:
+        return trie.compile(f"start: {gap}TEXT\nTEXT: {terminal_of(constraint)}")
     if kind == "grammar":
         return trie.compile(gbnf_to_lark(source))
     _refuse_options(source)
     return trie.compile(source)
+
+
+def schema_of(constraint: Constraint) -> Schema:
+    """What a reply of one of `JSON_KINDS` fits. RequestError: see :func:`~tensorsharp.text.schemas.read_schema`."""
+    return read_schema(constraint.source) if constraint.kind == "json_schema" else {"type": "object"}
+
+
+def terminal_of(constraint: Constraint) -> str:
+    """A constraint of one of `TEXT_KINDS` as the body of a terminal of a Lark grammar."""
+    if constraint.kind == "regex":
+        return regular(constraint.source)
+    return " | ".join(map(quoted, _choices(constraint.source)))
 
 
 def _compile_schema(schema: Schema, gap: str, trie: TokenTrie) -> GuidedGrammar:

@@ -103,11 +103,11 @@ class Source:
         yield from self.available(1)
         return self.slice(self.place, self.place + 1)
 
-    def ahead(self) -> Steps[str]:
-        """The next character that is no white space, empty at the end; nothing is consumed."""
+    def ahead(self, *literals: str) -> Steps[bool]:
+        """Whether one of these texts follows behind white space; nothing is consumed."""
         begin = self._kept = self.place
         yield from self.space()
-        found = yield from self.peek()
+        found = yield from self.starts(*literals)
         self.place, self._kept = begin, None
         return found
 

@@ -152,15 +152,21 @@ def closed(schema: Schema) -> Schema:
     if high is not None and high <= 0 and high == int(high):
         del made["exclusiveMaximum"]
         made["maximum"] = min(made.get("maximum", high), high - _step(high))
+    return _with_inner(made, closed)
+
+
+def _with_inner(schema: dict[str, Any], change: Callable[[Schema], Schema]) -> dict[str, Any]:
+    """A schema whose inner ones are changed."""
+    made = dict(schema)
     for keyword in _ONE:
         if keyword in made:
-            made[keyword] = closed(made[keyword])
+            made[keyword] = change(made[keyword])
     for keyword in _LISTS:
         if keyword in made:
-            made[keyword] = [closed(item) for item in made[keyword]]
+            made[keyword] = [change(item) for item in made[keyword]]
     for keyword in _MAPS:
         if keyword in made:
-            made[keyword] = {name: closed(item) for name, item in made[keyword].items()}
+            made[keyword] = {name: change(item) for name, item in made[keyword].items()}
     return made
 
 
@@ -190,6 +196,14 @@ def children(schema: Schema) -> Iterator[tuple[str, Schema]]:
     for keyword in _MAPS:
         for name, item in schema.get(keyword, {}).items():
             yield f"{keyword}/{_escaped(name)}", item
+
+
+def moved(schema: Schema, place: str) -> Schema:
+    """A schema as it has to be where it stands at a place within another one, as a pointer such as `#/items`."""
+    if isinstance(schema, bool):
+        return schema
+    reference = {"$ref": place + schema["$ref"].removeprefix("#")} if "$ref" in schema else {}
+    return _with_inner({**schema, **reference}, lambda inner: moved(inner, place))
 
 
 def _check(schema: Schema, path: str, root: Schema) -> None:

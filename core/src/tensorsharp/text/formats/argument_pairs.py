@@ -44,7 +44,7 @@ def _read(source: Source, opener: str, tools: Tools) -> Steps[list[Call]]:
 def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
     def call(tool: Tool) -> str:
         def head(key: str, raw: bool) -> str:
-            return f"{writer.literal(f'{_KEY}{key}{_END_KEY}')} {_GAP} {writer.literal(_VALUE)}"
+            return f"{writer.literal(_KEY)} {key} {writer.literal(_END_KEY)} {_GAP} {writer.literal(_VALUE)}"
 
         pairs = writer.parameters(tool, head, _END_VALUE, _GAP)
         return f"{writer.literal(tool.name)} {_GAP} {pairs} {writer.literal(CLOSE)}"

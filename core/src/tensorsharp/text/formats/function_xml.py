@@ -53,8 +53,11 @@ def _function(source: Source, tools: Tools) -> Steps[Call]:
 
 
 def _write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
+    def opening(key: str, raw: bool) -> str:
+        return f"{writer.literal(PARAMETER)} {key} {writer.literal('>' + chr(10))}"
+
     def call(tool: Tool) -> str:
-        parameters = writer.parameters(tool, lambda key, raw: writer.literal(f"{PARAMETER}{key}>\n"), f"\n{END_PARAMETER}\n")
+        parameters = writer.parameters(tool, opening, f"\n{END_PARAMETER}\n")
         head, end = writer.literal(f"\n{FUNCTION}{tool.name}>\n"), writer.literal(f"{END_FUNCTION}\n</tool_call>")
         return f"{head} {parameters} {end}"
 

@@ -70,7 +70,7 @@ def write_invocations(prefix: str, end: str, *, strings: bool) -> WriteCall:
     def write(writer: GrammarWriter, tools: Sequence[Tool], several: bool) -> str:
         def head(key: str, raw: bool) -> str:
             attribute = f' string="{str(raw).lower()}"' if strings else ""
-            return writer.literal(f'<{prefix}parameter name="{key}"{attribute}>')
+            return f"{writer.literal(f'<{prefix}parameter name=' + chr(34))} {key} {writer.literal(f'{chr(34)}{attribute}>')}"
 
         def call(tool: Tool) -> str:
             parameters = writer.parameters(tool, head, f"</{prefix}parameter>\n")

@@ -17,6 +17,7 @@ from tensorsharp.text.deltas import Writer
 from tensorsharp.text.formats.invocations import read_invocations, write_invocations
 from tensorsharp.text.reading import Markers, Source, Steps
 from tensorsharp.text.toolcalls import Call, Tool, Tools
+from tensorsharp.types import Constraint
 
 if TYPE_CHECKING:
     from tensorsharp.text.callgrammar import GrammarWriter
@@ -53,11 +54,13 @@ class _Shape:
 def messages(shape: _Shape, *markers: str) -> ReplyFormat:
     """The format of replies in a shape. markers: further texts that may be control tokens."""
 
-    def read(source: Source, writer: Writer, tools: Tools, thinking: bool) -> Steps[None]:
+    def read(source: Source, writer: Writer, tools: Tools, thinking: bool, formed: bool) -> Steps[None]:
         while (yield from source.peek()):
             yield from source.take(START)
             kind = yield from source.attempt(_message(source, writer, tools))
-            if kind == "call" or (yield from _body(source, writer.reasoning if kind == "reasoning" else writer.content)):
+            if formed and kind not in ("call", "reasoning"):
+                yield from source.text(Markers(), writer.content)
+            elif kind == "call" or (yield from _body(source, writer.reasoning if kind == "reasoning" else writer.content)):
                 writer.boundary()
 
     def _message(source: Source, writer: Writer, tools: Tools) -> Steps[Kind]:
@@ -93,8 +96,10 @@ def messages(shape: _Shape, *markers: str) -> ReplyFormat:
             source.place -= len(START)
         return found is not None
 
-    def write(writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool) -> str:
+    def write(writer: GrammarWriter, tools: Sequence[Tool], several: bool, free: bool, form: Constraint | None = None) -> str:
         call = shape.write(writer, tools)
+        if form is not None:
+            return f"{writer.literal(shape.answer)} {writer.form(form)} | {call}"
         if not free:
             return call
         spoken = f"{writer.literal(shape.aside)} {writer.until(shape.reasoning.close)}"
