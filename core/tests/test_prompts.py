@@ -95,18 +95,19 @@ def test_boundaries_are_where_messages_start(llm: LLM) -> None:
     edges = [0, *prompt.boundaries, len(prompt.ids)]
     assert [llm.detokenize(prompt.ids[a:b], special=True) for a, b in pairwise(edges)] == [
         f"<|im_start|>system\n{SYSTEM['content']}<|im_end|>\n<|im_start|>user\n",
-        "One?<|im_end|>\n<|im_start|>assistant\nTwo.<|im_end|>\n",
-        "<|im_start|>user\n3?<|im_end|>\n",
+        "One?<|im_end|>\n<|im_start|>assistant\n",
+        "Two.<|im_end|>\n<|im_start|>user\n",
+        "3?<|im_end|>\n",
         "<|im_start|>assistant\n",
     ]
     assert list(prompt.ids) == llm.tokenize_chat(messages)
 
 
 @pytest.mark.parametrize("llm", ["recurrent"], indirect=True)
-def test_a_start_inside_a_token_is_left_out(llm: LLM) -> None:
+def test_a_start_inside_a_token_is_where_the_token_begins(llm: LLM) -> None:
     llm.__dict__["template"] = ChatTemplate("{% for m in messages %}x t{{ m.content }}{% endfor %}<|im_end|>")
     assert len(llm.tokenize("x the end")) < len(llm.tokenize("x t") + llm.tokenize("he end")), "a token goes across the start"
-    assert llm.chat_prompt([{"role": "user", "content": "he end"}]).boundaries == (0,)
+    assert llm.chat_prompt([{"role": "user", "content": "he end"}]).boundaries == (len(llm.tokenize("x")),)
     assert llm.chat_prompt([{"role": "user", "content": "-end"}]).boundaries == (len(llm.tokenize("x t")),)
 
 
@@ -162,6 +163,17 @@ def test_the_same_ids_sent_as_ids_give_the_same_reply(llm: LLM) -> None:
     again = llm.stream_ids(prompt.ids, cache_scope="another", **params).result()
     assert (again.token_ids, again.logprobs, again.text) == (reply.token_ids, reply.logprobs, reply.text)
     assert again.history is None
+
+
+@pytest.mark.parametrize("llm", ["recurrent"], indirect=True)
+def test_a_conversation_that_is_edited_is_computed_from_that_message_on(llm: LLM) -> None:
+    ask = partial(llm.chat, max_tokens=2, seed=1)
+    said = [{"role": role, "content": f"{role} says. " * 12} for role in ("user", "assistant", "user", "assistant", "user")]
+    ask([SYSTEM, *said])
+    for number in (3, 1):
+        messages = [SYSTEM, *said[:number], {"role": said[number]["role"], "content": "Something else."}]
+        start = llm.chat_prompt(messages).boundaries[number]
+        assert ask([*messages, {"role": "user", "content": "Go on."}]).usage.cached == start // 32 * 32 > 0
 
 
 @EVERY

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorsharp.errors import RequestError
 from tensorsharp.protocols.tokenizer import Tokenizer
+from tensorsharp.text.alignment import shown, tokens_before
 from tensorsharp.text.replies import Replies, Said
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class History:
 class Prompt:
     """A prompt as the engine takes it.
 
-    boundaries: offsets into `ids`, ascending: the end of what other conversations share, 0 for none, and where messages start.
+    boundaries: offsets into `ids`, ascending: the end of what other conversations share, 0 for none, where the contents of
+    messages begin, and where the reply does.
     history: None where the ids follow from the text alone. lost: tokens of the last reply whose state cannot be found, as
     re-tokenising cut its text otherwise than the model did. keep: what remembers the reply.
     """
@@ -77,7 +79,7 @@ class Prompts:
         else:
             ids = self.encode(text)
             lost = self._lost(text, ids, said[-1]) if said else 0
-        offsets = [self._offset(text, ids, mark) for mark in (rendered.marks() if self._boundaries() else ())]
+        offsets = tokens_before(self._tokenizer, text, ids, rendered.marks()) if self._boundaries() else []
         starts = sorted({*offsets[1:]} - {0, *offsets[:1], len(ids)})
         return Prompt(tuple(ids), (*offsets[:1], *starts), history, lost, partial(self._keep, scope, text))
 
@@ -94,9 +96,8 @@ class Prompts:
 
     def _keep(self, scope: str | None, prompt: str, text: str, ids: Sequence[int]) -> None:
         """Remember a reply, if all of its tokens can be seen in its text."""
-        tokenizer = self._tokenizer
-        shown = b"".join(tokenizer.bytes_of(token) or tokenizer.piece(token).encode() for token in ids)
-        if text and shown == text.encode("utf-8", "surrogatepass"):
+        said = b"".join(shown(self._tokenizer, token) for token in ids)
+        if text and said == text.encode("utf-8", "surrogatepass"):
             self._replies.remember(scope, prompt, text, ids)
 
     def _ends(self, after: str) -> bool:
@@ -124,11 +125,3 @@ class Prompts:
         known = self._before(text[: last.start]) + last.ids
         same = next((i for i, (a, b) in enumerate(zip(known, ids, strict=False)) if a != b), min(len(known), len(ids)))
         return len(known) - same
-
-    def _offset(self, text: str, ids: list[int], mark: int) -> int:
-        """Which token begins at a character; 0 if none does. The shorter part of the text is tokenized for it."""
-        if mark * 2 < len(text):
-            part = self._before(text[:mark])
-            return len(part) if ids[: len(part)] == part else 0
-        part = self._tokenizer.encode(text[mark:], bos=False)
-        return len(ids) - len(part) if part and ids[-len(part) :] == part else 0

@@ -222,7 +222,8 @@ class GenerationRequest:
 
     end_tokens end the reply with reason "stop" (unless ignore_eos) and are not part of it.
     boundaries: offsets into prompt_ids, ascending: the end of the beginning that other prompts share, whose state is worth a
-    checkpoint (0: there is none), and where messages start, at which recurrent state is worth keeping.
+    checkpoint (0: there is none), then where messages start and where the reply does, at which recurrent state is worth keeping;
+    of many that lie close together or far from the end, not each is kept.
     priority: higher ones are served first; equal ones in order of arrival. timeout_s: seconds after which the request ends
     with reason "timeout", whether it runs or waits. cache_scope: only requests of the same scope reuse each other's
     prefixes; None is the scope of all that name none. constraint: what the reply must be; end tokens are allowed exactly where

@@ -27,13 +27,18 @@ BACKENDS = pytest.mark.parametrize("backend", available_backends())
 
 @contextmanager
 def opened(
-    backend_name: str, blocks: int = 24, saved_bytes: int = 1 << 20, cache: CacheConfig = NO_CACHE, chunk: int = 48
+    backend_name: str,
+    blocks: int = 24,
+    saved_bytes: int = 1 << 20,
+    cache: CacheConfig = NO_CACHE,
+    chunk: int = 48,
+    context: int = 128,
 ) -> Iterator[Engine]:
     model = MiniModel()
     layout = model.layout("f16")
     sizes = StateSizes(BLOCK, dict.fromkeys(block_groups(layout), blocks), TOGETHER, TOGETHER)
     scheduler = SchedulerConfig(TOGETHER, step_tokens=64, chunk_tokens=chunk, saved_bytes=saved_bytes)
-    config = EngineConfig(128, scheduler, cache=cache)
+    config = EngineConfig(context, scheduler, cache=cache)
     backend = open_backend(backend_name)
     with closing(backend), closing(backend.load(MiniModel.file(), model.weights())) as weights:
         store = backend.state(layout, sizes)
@@ -50,9 +55,9 @@ def run(engine: Engine, prompts: list[tuple[int, ...]], way: str, boundaries: tu
     return [(list(h), h.result(60).usage.cached) for h in handles]
 
 
-def cold(prompts: list[tuple[int, ...]], way: str, backend: str) -> list[Said]:
+def cold(prompts: list[tuple[int, ...]], way: str, backend: str, context: int = 128) -> list[Said]:
     """One after the other, in an engine that keeps no recurrent state and so finds nothing."""
-    with opened(backend, saved_bytes=0) as engine:
+    with opened(backend, saved_bytes=0, context=context) as engine:
         got = [run(engine, [ids], way)[0] for ids in prompts]
     assert all(cached == 0 for _, cached in got)
     return [said for said, _ in got]

@@ -45,6 +45,17 @@ def test_the_next_turn(way: str, backend: str) -> None:
 
 @BACKENDS
 @pytest.mark.parametrize("way", WAYS)
+def test_a_conversation_that_is_changed_in_the_middle(way: str, backend: str) -> None:
+    whole, starts = text(215), (20, 135, 200, 208)
+    changed = text(140) + text(20, 1)
+    with opened(backend, context=256) as engine:
+        [(said, cached), (again, found)] = run(engine, [whole], way, starts) + run(engine, [changed], way, (20, 135, 152))
+    assert [said, again] == cold([whole, changed], way, backend, 256)
+    assert (cached, found) == (0, 128), "where the message starts that is another one"
+
+
+@BACKENDS
+@pytest.mark.parametrize("way", WAYS)
 def test_preempted_and_resumed(way: str, backend: str) -> None:
     prompts = [text(62, i) for i in range(TOGETHER)]
     with opened(backend, blocks=6) as engine:

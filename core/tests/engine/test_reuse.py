@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from engine_bench import BLOCK, FULL, MODEL, SLIDING, WINDOW, Bench, Collector, alone, found, prompt, request, sizes
 
 from tensorsharp.engine.prefix import Prefixes
+from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.savepoints import Savepoints
+from tensorsharp.engine.scheduler import START_ROWS, edges
+from tensorsharp.engine.sequence import Sequence
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import GenerationRequest
@@ -200,6 +204,45 @@ def test_a_recurrent_prefix_is_found_up_to_where_its_state_was_saved() -> None:
         assert sink.tokens == alone(other).tokens
 
 
+def ends(length: int, boundaries: tuple[int, ...], most: int = 100, saved_blocks: int = 16) -> list[int]:
+    """Where chunks of a prompt end, in blocks."""
+    one = replace(asked(length), boundaries=boundaries)
+    sequence = Sequence(one, Sampler(one.params, 1), Collector(), limit=10_000, rows=512)
+    found = edges(sequence, BLOCK, saved_blocks, most)
+    assert all(end % BLOCK == 0 for end in found)
+    return [end // BLOCK for end in found]
+
+
+def test_state_is_saved_where_every_message_starts() -> None:
+    assert ends(1000, (40, 300, 500, 800, 990)) == [1, 9, 15, 16, 25, 30, 31], "with every 16th block, and the last one"
+    assert ends(1000, (0, 300, 500)) == [9, 15, 16, 31], "no beginning is shared"
+    assert ends(1000, ()) == [16, 31]
+
+
+def test_many_short_messages_make_no_short_chunks() -> None:
+    found = ends(9000, (40, *range(60, 8990, 20), 8995))
+    assert found[0] == 1
+    assert found[-2:] == [8980 // BLOCK, 8999 // BLOCK]
+    regular = {*range(16, 9000 // BLOCK, 16)}
+    short = [b for a, b in pairwise(found[:-2]) if (b - a) * BLOCK < START_ROWS]
+    assert set(short) <= regular, "only where a regular one comes soon behind"
+    assert max(b - a for a, b in pairwise(found)) * BLOCK == START_ROWS, "and none is far from a message's start"
+
+
+def test_of_many_messages_the_last_ones_are_worth_their_bytes() -> None:
+    starts = (40, *range(200, 5000, 200), 4990)
+    assert ends(5000, starts, most=7, saved_blocks=1000) == [1, *(s // BLOCK for s in (4200, 4400, 4600, 4800)), 155, 156]
+    assert ends(5000, starts, most=2, saved_blocks=1000) == [1, 150, 155, 156], "these always"
+
+
+def test_a_long_conversation_leaves_the_state_of_another_one() -> None:
+    bench = Bench(context=800, model=MODEL, saved=8 * 32, saved_blocks=100)
+    one = replace(asked(200, 1, tokens=2), boundaries=(40, 180))
+    bench.give(one)
+    bench.give(replace(asked(700, 2, tokens=2), boundaries=(40, *range(60, 680, 10), 690)))
+    assert cached(bench.give(one)) == 192
+
+
 def test_a_long_prompt_is_found_every_so_many_blocks() -> None:
     bench = Bench(step=400, chunk=400, model=MODEL, saved=SAVED, saved_blocks=3)
     bench.give(asked(310))
@@ -246,6 +289,9 @@ class Slots:
     def __init__(self) -> None:
         self.data = [b"", b"", b""]
 
+    def slot_bytes(self) -> int:
+        return 5
+
     def snapshot(self, tail: int, slot: int) -> bytes:
         return self.data[slot]
 
@@ -258,7 +304,9 @@ def test_savepoints() -> None:
     chain.cover(np.arange(4, dtype=np.int32), 4)
     a, b, c, d = chain.links
     slots = Slots()
-    kept = Savepoints(slots, 10)
+    kept = Savepoints(slots, 11)
+    assert kept.fits == 2
+    kept.limit = 10
     slots.data = [b"12345", b"67890", b"too much of it"]
     kept.save(a, 0, 0)
     kept.save(b, 1, 1)

@@ -15,6 +15,8 @@ from tensorsharp.engine.prefix import Link
 class Saves(Protocol):
     """The part of a state store that is used here."""
 
+    def slot_bytes(self) -> int: ...
+
     def snapshot(self, tail: int, slot: int) -> bytes: ...
 
     def restore(self, tail: int, slot: int, data: bytes) -> None: ...
@@ -36,6 +38,11 @@ class Savepoints:
 
     def __len__(self) -> int:
         return len(self._saved)
+
+    @property
+    def fits(self) -> int:
+        """How many states there is room for."""
+        return self.limit // self._store.slot_bytes()
 
     def save(self, link: Link, tail: int, slot: int) -> None:
         """Keep the state of that ring and slot as the one after `link`. What is kept already is only used again."""

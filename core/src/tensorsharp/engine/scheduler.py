@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import insort
+from collections.abc import Iterable
 from dataclasses import replace
 from operator import attrgetter
 
@@ -22,6 +23,10 @@ from tensorsharp.engine.sequence import Sequence
 from tensorsharp.engine.sharing import STEP_COST, Shared, worth_waiting
 
 logger = logging.getLogger(__name__)
+
+START_ROWS = 8 * STEP_COST
+"""Rows from a saved state to that of the next message's start: closer together, where messages are short, their steps would cost
+more than an eighth of the prompt, and save less than these rows where a message is changed."""
 
 _RANK = attrgetter("rank")
 
@@ -97,7 +102,9 @@ class Scheduler:
             sequence.chain = self.prefixes.chain(sequence.request.cache_scope)
             sequence.chain.cover(sequence.ids, sequence.length)
         if self.seats.savepoints is not None:
-            sequence.edges = edges(sequence, self.seats.block_tokens, self.saved_blocks)
+            # half of the room, so that the state of another conversation is still there
+            most = self.seats.savepoints.fits // 2
+            sequence.edges = edges(sequence, self.seats.block_tokens, self.saved_blocks, most)
             sequence.aligned = self.seats.block_tokens
         if self.seats.backing is not None and not self.seats.backing.codec.lossless:
             sequence.within = self.seats.block_tokens
@@ -309,13 +316,26 @@ class Scheduler:
             raise RuntimeError("a running sequence has nothing to compute, or is found where it is not computed")
 
 
-def edges(sequence: Sequence, block_tokens: int, saved_blocks: int) -> tuple[int, ...]:
+def edges(sequence: Sequence, block_tokens: int, saved_blocks: int, most: int) -> tuple[int, ...]:
     """Where a chunk of the prompt ends so that its state can be saved: after the shared beginning, before the last message and
-    the reply, every so many blocks, and after the last block that another request with this prompt can find; each at
-    the end of a block."""
+    the reply, every so many blocks, after the last block that another request with this prompt can find, and where the other
+    messages start; each at the end of a block. Of those others only what lies `START_ROWS` behind an edge, and the last ones, as
+    conversations are changed near their ends: `most` with all but the regular ones."""
     starts, last = sorted(sequence.request.boundaries), sequence.prompt - 1
-    marks = (*starts[:1], *starts[-2:], *range(0, last, saved_blocks * block_tokens), last)
-    return tuple(sorted({mark // block_tokens * block_tokens for mark in marks} - {0}))
+
+    def ends(marks: Iterable[int]) -> set[int]:
+        return {mark // block_tokens * block_tokens for mark in marks} - {0}
+
+    always = ends((*starts[:1], *starts[-2:], last))
+    fixed = always | ends(range(0, last, saved_blocks * block_tokens))
+    before, others = 0, []
+    for end in sorted(fixed | ends(starts)):
+        if end in fixed:
+            before = end
+        elif end - before >= START_ROWS:
+            others.append(end)
+            before = end
+    return tuple(sorted({*fixed, *others[max(0, len(others) - max(0, most - len(always))) :]}))
 
 
 def _fits(need: list[int], room: list[int]) -> bool:
