@@ -116,6 +116,30 @@ def test_an_unused_model_leaves(serve: Serve) -> None:
     assert server.director.loads == 2
 
 
+@pytest.mark.parametrize(("told", "stays_s"), [([0], 0), (["1h", 0], 0), ([0, "1h"], 3600)])
+def test_what_was_said_last_while_a_model_is_used_holds_once_it_is_not(serve: Serve, told: list[Any], stays_s: float) -> None:
+    server = serve()
+    assert server.host is not None
+    server.post(PATH, model="staged", prompt="x", max_tokens=1)
+    server.director.pace.clear()
+    begun = server.director.steps
+    holder = threading.Thread(target=lambda: server.post(PATH, model="staged", prompt="x", max_tokens=2))
+    holder.start()
+    assert server.director.wait_steps(begun + 1)
+    for keep_alive in told:
+        server.post("/api/generate", model="staged", keep_alive=keep_alive)
+    assert [(one.users, one.expires) for one in server.host.loaded] == [(1, None)]
+    server.director.pace.set()
+    holder.join(20)
+    if not stays_s:
+        assert until(lambda: loaded(server) == [])
+        server.post(PATH, model="staged", prompt="x", max_tokens=1)
+        assert loaded(server) == ["staged"], "what was said ends with the model"
+    else:
+        assert until(lambda: server.host is not None and server.host.loaded[0].expires is not None)
+        assert server.host.loaded[0].expires == pytest.approx(time.time() + stays_s, abs=60)
+
+
 def test_a_load_that_fails_is_told_and_tried_again(serve: Serve) -> None:
     server = serve()
     server.director.fail_load = "no such lamp"

@@ -48,10 +48,15 @@ class Loaded:
 
 @dataclass
 class Place:
-    """What is known of one model; see :class:`Loaded`. used: when it was last asked for, on the monotonic clock."""
+    """What is known of one model; see :class:`Loaded`.
+
+    used: when it was last asked for, on the monotonic clock. keep_s: how long it stays unused, as a request said last since it
+    was loaded; None if none did.
+    """
 
     entry: Entry
     served: Served | None = None
+    keep_s: float | None = None
     users: int = 0
     used: float = 0.0
     expires: float | None = None
@@ -108,8 +113,9 @@ class ModelHost:
     async def use(self, name: str | None, keep_alive_s: float | None = None) -> AsyncIterator[Served]:
         """Hold the model that a request names, loading it first if need be; several requests wait for one load.
 
-        keep_alive_s: how long it stays afterwards (None: as the host was told). ModelNotFoundError if there is no
-        such model, RefusedError (503) if it cannot be loaded.
+        keep_alive_s: how long it stays once nobody uses it; the last request that says it counts (None: it does not, and as
+        long as none does, the host's own time holds). ModelNotFoundError if there is no such model, RefusedError (503) if it
+        cannot be loaded.
         """
         if self.starting:
             raise RefusedError(503, "The model is being loaded.", code="loading", retry_after=LOADING_RETRY_S)
@@ -121,7 +127,8 @@ class ModelHost:
         entry = await self.find(name)
         place = self._places.get(entry.name)
         if place is not None and place.served is not None:
-            self._rest(place, 0.0)
+            place.keep_s = 0.0
+            self._rest(place)
         return entry
 
     async def close(self) -> None:
@@ -135,11 +142,13 @@ class ModelHost:
     async def _held(self, entry: Entry, keep_alive_s: float | None) -> AsyncIterator[Served]:
         place = self._places.setdefault(entry.name, Place(entry))
         served = await self._enter(place)
+        if keep_alive_s is not None:
+            place.keep_s = keep_alive_s
         try:
             yield served
         finally:
             place.users -= 1
-            self._rest(place, self._keep_alive_s if keep_alive_s is None else keep_alive_s)
+            self._rest(place)
 
     async def _enter(self, place: Place) -> Served:
         """Whoever needs a model that is not there takes turns, so that nobody waits forever for a model's room."""
@@ -194,7 +203,7 @@ class ModelHost:
             ) from error
         finally:
             place.loading = None
-            self._rest(place, self._keep_alive_s)
+            self._rest(place)
 
     def _opened(self, entry: Entry) -> Served:
         """In a thread; the first request, constrained or not, finds everything warm."""
@@ -207,8 +216,9 @@ class ModelHost:
             raise
         return Served(entry.name, entry, llm, report["bitwise"]["holds"], report["arithmetic_id"])
 
-    def _rest(self, place: Place, keep_s: float) -> None:
+    def _rest(self, place: Place) -> None:
         """Start the time after which a model is closed, if nobody uses it."""
+        keep_s = self._keep_alive_s if place.keep_s is None else place.keep_s
         if place.timer is not None:
             place.timer.cancel()
             place.timer = None
@@ -226,7 +236,7 @@ class ModelHost:
         if place.served is not None:
             place.closing = asyncio.create_task(asyncio.to_thread(place.served.llm.close))
             place.closing.add_done_callback(lambda _: self._closed(place))
-            place.served = place.expires = None
+            place.served = place.expires = place.keep_s = None
         return place.closing or asyncio.create_task(asyncio.sleep(0))
 
     def _closed(self, place: Place) -> None:
