@@ -61,6 +61,8 @@ def test_what_cannot_be_written_is_refused() -> None:
         tiny("no-such")
     with pytest.raises(ConfigError, match="300 ids"):
         byte_vocabulary(200)
+    with pytest.raises(ConfigError, match="50 merges need 309 ids, not 308"):
+        byte_vocabulary(308, [f"a {chr(97 + i // 10)}{i}" for i in range(50)])
     with pytest.raises(ModelError, match="Q4_K blocks of 256"):
         random_tensor("Q4_K", (4, 64), 1.0, np.random.default_rng(0))
     with pytest.raises(ModelError, match="no tensor type 'Q99'"):

@@ -1,9 +1,17 @@
-"""Random JSON schemas of every supported keyword whose values are all of bounded size."""
+"""Random JSON schemas of every supported keyword whose values are all of bounded size, and checks of values."""
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+from jsonschema import Draft202012Validator
+
+from tensorsharp.llm import LLM
+from tensorsharp.types import Constraint
 
 Schema = dict[str, Any]
 
@@ -23,14 +31,15 @@ class Schemas:
         """A schema, one in four with definitions that it refers to."""
         made = self._value(3)
         if self._random.random() < 0.25:
-            made = {"$defs": {"d": self._value(1)}, "type": "array", "items": {"$ref": "#/$defs/d"}, "maxItems": 3}
+            place = self._random.choice(("$defs", "definitions"))
+            made = {place: {"d": self._value(1)}, "type": "array", "items": {"$ref": f"#/{place}/d"}, "maxItems": 3}
         if self._random.random() < 0.2:
             made = {"title": "T", "description": "words", **made}
         return made
 
     def _value(self, depth: int) -> Schema:
         leaves = [self._string, self._string, self._integer, self._number, self._constant, self._enum, self._simple]
-        inner = [self._object, self._object, self._array, self._tuple, self._any_of, self._all_of]
+        inner = [self._object, self._object, self._array, self._tuple, self._any_of, self._one_of, self._all_of]
         return self._random.choice(leaves if depth == 0 else leaves[:4] + inner if depth < 3 else inner)(depth)
 
     def _string(self, depth: int) -> Schema:
@@ -81,6 +90,11 @@ class Schemas:
     def _any_of(self, depth: int) -> Schema:
         return {"anyOf": [self._value(depth - 1) for _ in range(self._random.randint(2, 3))]}
 
+    def _one_of(self, depth: int) -> Schema:
+        """Alternatives of different types: of others it would not be certain that no value fits two."""
+        kinds = [self._string, self._number, self._object, self._array]
+        return {"oneOf": [make(depth) for make in self._random.sample(kinds, self._random.randint(2, 3))]}
+
     def _all_of(self, depth: int) -> Schema:
         return {"allOf": [{"type": "integer", "minimum": -20}, {"maximum": self._random.randint(0, 300)}]}
 
@@ -101,3 +115,33 @@ class Schemas:
                 "maxProperties": 3,
             }
         return made
+
+
+def check_valid(schema: Schema, text: str) -> None:
+    """By a validator that knows nothing of how the text was made."""
+    validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    assert [error.message for error in validator.iter_errors(json.loads(text))] == [], (schema, text)
+
+
+def completed(llm: LLM, schema: Schema, ids: Sequence[int]) -> str:
+    """The text of a reply that was cut, with what its form lets end it soonest behind it."""
+    form, whole = llm.grammar(Constraint.json_schema(schema)).start(), list(ids)
+    for token in ids:
+        form.accept(token)
+    ranks = [_rank(llm.tokenizer.bytes_of(token)) for token in range(llm.tokenizer.vocab_size)]
+    while not form.accepting:
+        assert len(whole) < len(ids) + 300, "it has an end"
+        mask = form.mask()
+        assert mask is not None
+        whole.append(min(np.flatnonzero(mask).tolist(), key=ranks.__getitem__))
+        form.accept(whole[-1])
+    return llm.detokenize(whole)
+
+
+def _rank(text: bytes) -> tuple[int, int]:
+    """What closes something comes first, then letters, which end what digits may go on with, then high digits, which are above
+    any bound; white space comes last."""
+    closes = b'"@}],:'
+    if len(text) == 1 and text in closes:
+        return 0, closes.index(text)
+    return 1 if text.isalpha() else 3 if text.isspace() else 2, -sum(text[:1])

@@ -105,6 +105,21 @@ def test_what_fits(constraints: Constraints, constraint: Constraint, good: list[
     assert [fits(grammar, text) for text in bad] == [False] * len(bad)
 
 
+def test_formats_keep_to_the_calendar_and_to_the_longest_host_name(constraints: Constraints) -> None:
+    def form(format: str, **further: Any) -> Grammar:
+        return constraints.compile(Constraint.json_schema({"type": "string", "format": format, **further}))
+
+    assert [fits(form("date"), f'"{day}"') for day in ("2024-02-29", "2023-02-29", "0000-01-01")] == [True, False, False]
+    assert fits(form("date-time"), '"2024-02-29T23:59:59.5Z"')
+    assert not fits(form("time"), '"12:00:60Z"')
+    both = form("date", pattern="^2024", allOf=[{"pattern": "-02-"}])
+    assert [fits(both, f'"{day}"') for day in ("2024-02-29", "2023-02-28", "2024-03-01")] == [True, False, False]
+    label = "a" * 61
+    longest = f"{label}.{label}.{label}.{label}.abcde"
+    assert [fits(form("hostname"), f'"{name}"') for name in (longest, f"{longest}f")] == [True, False]
+    assert not fits(form("hostname", maxLength=5), '"abcdef"')
+
+
 def test_a_thousand_optional_properties(constraints: Constraints) -> None:
     names = {f"p{number}": {"type": "null"} for number in range(1000)}
     grammar = constraints.compile(Constraint.json_schema({"type": "object", "properties": names, "additionalProperties": False}))

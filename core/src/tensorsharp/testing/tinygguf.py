@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tensorsharp.errors import ConfigError
 from tensorsharp.testing.blocks import random_tensor
 from tensorsharp.testing.ggufs import gguf_file
-from tensorsharp.testing.tinyvocab import byte_vocabulary
+from tensorsharp.testing.tinyvocab import MERGES, byte_vocabulary
 from tensorsharp.weights.ggml_types import GGML_TYPES_BY_NAME
 
 __all__ = ["ARCHITECTURES", "Tiny", "tiny", "write_tiny"]
@@ -30,8 +30,8 @@ class Tiny:
     weight_type: of every matrix, a name like "F32" or "Q4_K"; norms and biases are F32. window: of sliding layers.
     tied: no output matrix of its own. rope_freqs: per-frequency factors. experts: routed feed-forward blocks with so many
     experts, two for a row; 0 for dense ones. tokenizer: none (ids only) or a byte-level
-    BPE vocabulary, which needs 300 ids or more. chat_template: with a vocabulary. pooling: the number that makes it a model
-    for embeddings (1 mean, 2 first, 3 last row).
+    BPE vocabulary, which needs 300 ids or more. merges: of that vocabulary, in order of rank. chat_template: with a vocabulary.
+    pooling: the number that makes it a model for embeddings (1 mean, 2 first, 3 last row).
     """
 
     architecture: str = "llama"
@@ -49,6 +49,7 @@ class Tiny:
     rope_freqs: bool = False
     experts: int = 0
     tokenizer: Literal["none", "bytes"] = "none"
+    merges: tuple[str, ...] = MERGES
     chat_template: str | None = None
     pooling: int | None = None
     seed: int = 0
@@ -221,4 +222,4 @@ def _vocabulary(t: Tiny) -> Keys:
     if t.tokenizer == "none":
         return {"tokenizer.ggml.model": "none"}
     template = {} if t.chat_template is None else {"tokenizer.chat_template": t.chat_template}
-    return byte_vocabulary(t.vocab_size) | template
+    return byte_vocabulary(t.vocab_size, t.merges) | template

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tensorsharp.errors import ConfigError
@@ -22,24 +23,27 @@ def byte_symbols() -> list[str]:
     return [chr(b) if b in visible else next(hidden) for b in range(256)]
 
 
-def byte_vocabulary(size: int) -> dict[str, Any]:
-    """Metadata of a vocabulary of `size` ids: 256 bytes, 16 merged tokens, 3 control tokens, the rest unused.
+def byte_vocabulary(size: int, merges: Sequence[str] = MERGES) -> dict[str, Any]:
+    """Metadata of a vocabulary of `size` ids: 256 bytes, a token for every merge, 3 control tokens, the rest unused.
 
-    <|endoftext|> begins nothing and ends a text, <|im_end|> ends a turn. ConfigError for fewer than 300 ids.
+    <|endoftext|> begins nothing and ends a text, <|im_end|> ends a turn. ConfigError for fewer than 300 ids, or too few for
+    the merges.
     """
     if size < SMALLEST:
         raise ConfigError(f"a byte vocabulary needs {SMALLEST} ids or more, not {size}.")
-    tokens = [*byte_symbols(), *(merge.replace(" ", "") for merge in MERGES)]
+    tokens = [*byte_symbols(), *(merge.replace(" ", "") for merge in merges)]
     end = len(tokens)
     types = [NORMAL] * end + [CONTROL_TYPE] * len(CONTROL)
     tokens += CONTROL
     unused = size - len(tokens)
+    if unused < 0:
+        raise ConfigError(f"{len(merges)} merges need {len(tokens)} ids, not {size}.")
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": [*tokens, *(f"[unused{i}]" for i in range(unused))],
         "tokenizer.ggml.token_type": [*types, *[UNUSED] * unused],
-        "tokenizer.ggml.merges": list(MERGES),
+        "tokenizer.ggml.merges": list(merges),
         "tokenizer.ggml.bos_token_id": end,
         "tokenizer.ggml.eos_token_id": end + 2,
         "tokenizer.ggml.eot_token_id": end + 2,

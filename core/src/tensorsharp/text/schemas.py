@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
 from tensorsharp.errors import RequestError
+from tensorsharp.text.dates import PATTERNS
 
 MAX_DEPTH: Final = 64
 """Levels of nested JSON in a schema."""
@@ -101,6 +102,8 @@ _BOUNDS: Final = (*_LOWER, "maximum", "exclusiveMaximum")
 _DIGITS: Final = 15
 """All of so many digits of a decimal number count in float64."""
 MAX_BOUND: Final = 10 ** (_DIGITS - 1) - 1
+_HOST_NAME: Final = 253
+"""Characters of a host name, at most (RFC 1034, 3.1: 255 bytes with the length of each label and an empty one at the end)."""
 _ONE: Final = ("items", "additionalProperties")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS: Final = ("$defs", "definitions", "properties", "patternProperties")
@@ -112,7 +115,7 @@ def read_schema(source: str) -> Schema:
 
 
 def check_schema(schema: Any) -> Schema:
-    """The same for a schema that was read from JSON. Exclusive bounds may come back as inclusive ones, see `closed`."""
+    """The same for a schema that was read from JSON. What means the same may come back for it, see `closed`."""
     if not _is_schema(schema):
         _refuse(f"The schema is {schema!r:.100}; expected an object or a boolean.")
     if schema is False:
@@ -135,7 +138,8 @@ def read_json(source: str) -> Any:
 
 
 def closed(schema: Schema) -> Schema:
-    """The schema with bounds that llguidance reads exactly, and inclusive ones for exclusive ones at whole numbers.
+    """The schema with bounds that llguidance reads exactly, inclusive ones for exclusive ones at whole numbers, patterns for
+    dates and times, and a limit on host names.
 
     It reads decimals of up to 15 digits exactly, so others are rounded inwards. Version 1.9 lets `0` through for numbers above
     0 and below 1, and the like at other whole numbers, so such a bound moves by the last of 15 digits.
@@ -152,6 +156,10 @@ def closed(schema: Schema) -> Schema:
     if high is not None and high <= 0 and high == int(high):
         del made["exclusiveMaximum"]
         made["maximum"] = min(made.get("maximum", high), high - _step(high))
+    if made.get("format") == "hostname":
+        made["maxLength"] = min(made.get("maxLength", _HOST_NAME), _HOST_NAME)
+    if made.get("format") in PATTERNS:
+        made["allOf"] = [*made.get("allOf", ()), {"pattern": PATTERNS[made.pop("format")]}]
     return _with_inner(made, closed)
 
 
