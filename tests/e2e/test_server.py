@@ -105,7 +105,14 @@ def test_a_broken_file_ends_the_server(tmp_path: Path) -> None:
     broken.write_bytes(b"GGUF but not really")
     done = refused(str(broken), "--port", "0")
     assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: ")
     assert str(broken) in done.stderr
+
+
+def test_a_folder_says_which_flag_takes_it(tmp_path: Path) -> None:
+    done = refused(str(tmp_path), "--port", "0")
+    assert done.returncode == 3
+    assert done.stderr.endswith(f"hint: All models of a folder: tensorsharp serve --models-dir {tmp_path}\n")
 
 
 def test_a_port_that_is_taken(model: Path) -> None:

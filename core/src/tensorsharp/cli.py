@@ -106,7 +106,7 @@ def tensorsharp(ctx: click.Context, config: Path | None, verbose: int) -> None:
 @click.option("--broken", is_flag=True, help="Only plugins that cannot be used; exit code 1 if there is one.")
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool, kind: str | None, broken: bool) -> None:
-    """List the installed plugins, each with its state and, where it cannot be used, why."""
+    """List the installed plugins, with states and reasons."""
     if ctx.invoked_subcommand is not None:
         return
     from tensorsharp.doctor import summary
@@ -185,8 +185,9 @@ def show(ctx: click.Context, as_json: bool) -> None:
         _print_json({"file": None if resolved.file is None else str(resolved.file), "settings": settings})
         return
     click.echo(f"file: {resolved.file or f'none ({config_file()} does not exist)'}")
+    width = max(map(len, values))
     for name, value in values.items():
-        click.echo(f"{name.replace('_', '-'):<16} {'' if value is None else json.dumps(value):<12} {resolved.sources[name]}")
+        click.echo(f"{name.replace('_', '-'):<{width}} {'' if value is None else json.dumps(value):<12} {resolved.sources[name]}")
 
 
 def _details(row: PluginRow) -> dict[str, Any]:

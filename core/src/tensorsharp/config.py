@@ -258,7 +258,8 @@ def checked(name: str, value: object, source: str) -> object:
         return CHECKS[name](value)
     except (ValueError, TypeError, OverflowError):
         where = source if source in (flag(name), PREFIX + name.upper()) else f"{source}: {name.replace('_', '-')}"
-        raise ConfigError(f"{where} is {value!r}; expected {EXPECTED[name]}.") from None
+        shown = list(value) if isinstance(value, tuple) else value
+        raise ConfigError(f"{where} is {shown!r}; expected {EXPECTED[name]}.") from None
 
 
 def _unknown_key(source: str, name: str) -> ConfigError:

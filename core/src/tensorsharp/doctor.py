@@ -113,7 +113,7 @@ def _backend_lines(entry: Mapping[str, Any]) -> list[str]:
     reason = f": {entry['bitwise_reason']}" if entry["bitwise_reason"] else ""
     memory_line = f"{gibibytes(entry['available_bytes'])} of {gibibytes(entry['memory_bytes'])} available"
     return [
-        f"backend {entry['name']} on {entry['device']}, {entry['threads']} threads, {memory_line}",
+        f"backend {entry['name']} on {entry['device']}, {entry['threads']} thread{'s' * (entry['threads'] != 1)}, {memory_line}",
         f"  bitwise contract  {contract}{reason}",
         f"  arithmetic        {entry['arithmetic_id']}",
         *(f"  {key:<17} {value}" for key, value in entry["describe"].items()),

@@ -119,7 +119,8 @@ class Registry:
     def _usable(self, kind: str, name: str) -> tuple[PluginRow, PluginSpec]:
         row = self.row(kind, name)
         if row.state != "ready" or row.spec is None:
-            raise PluginError(f"The {kind} plugin {row} is {row.state}: {row.why}", hint=_advice(row))
+            state = "missing a dependency" if row.state == "missing dependency" else row.state
+            raise PluginError(f"The {kind} plugin {row} is {state}: {row.why}", hint=_advice(row))
         for other in self._of(kind):
             if (
                 other.name == row.name

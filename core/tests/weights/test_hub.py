@@ -236,7 +236,7 @@ def test_a_hub_that_fails_or_is_not_there(hub: Hub, remote: FakeHub, tmp_path: P
     remote.broken = True
     with pytest.raises(DownloadError, match=rf"^{remote.url} answered 500 for {REPO}\.$"):
         hub.get(MAIN)
-    with pytest.raises(DownloadError, match=r"^http://127\.0\.0\.1:1 cannot be reached: "):
+    with pytest.raises(DownloadError, match=r"^http://127\.0\.0\.1:1 cannot be reached for user/Tiny-GGUF: "):
         Hub(cache=tmp_path / "hub", endpoint="http://127.0.0.1:1").get(MAIN)
 
 

@@ -54,6 +54,7 @@ def test_names_that_are_nothing(aliases: Aliases, tmp_path: Path) -> None:
             "'other' is no file",
             "'tensorsharp alias list' tells the aliases; a repository has a '/'.",
         ),
+        (" ", ModelError, "MODEL is empty; expected", None),
         ("user/repo", ModelError, "user/repo is a folder; expected a .gguf file.", "It holds m-Q4_0.gguf."),
         ("user/empty", ModelError, "user/empty is a folder", "For the repository on the hub write hf.co/user/empty."),
         ("smollm", ModelError, "user/repo is a folder", "It holds m-Q4_0.gguf."),

@@ -212,8 +212,9 @@ class Hub:
             raise DownloadError(f"{repo} cannot be downloaded offline.", hint="Do not set HF_HUB_OFFLINE.") from error
         except transport.HTTPError as error:
             raise DownloadError(
-                f"{self.endpoint} cannot be reached: {error or type(error).__name__}.",
-                hint="Check the connection, or use what is here with --offline. A download goes on where it ended.",
+                f"{self.endpoint} cannot be reached for {repo}: {error or type(error).__name__}.",
+                hint="Check the connection, or use what is here with --offline; a download goes on where it ended. If a "
+                "file was meant, there is none of this name.",
             ) from error
 
 

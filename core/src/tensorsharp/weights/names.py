@@ -33,7 +33,7 @@ def read_name(text: str, aliases: Aliases | None = None) -> Path | HubName:
     An alias comes first, then what there is on the disk, then the hub. ModelError for an empty text and a folder,
     ModelNotFoundError for what can be neither. Nothing is asked of the network, and a path may lead to nothing.
     """
-    if not text:
+    if not text.strip():
         raise ModelError("MODEL is empty; expected the path of a .gguf file, user/repo[:QUANT] or an alias.")
     names = aliases or Aliases()
     meant = names.resolve(text) if is_alias_name(text) else text

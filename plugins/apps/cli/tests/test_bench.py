@@ -98,6 +98,7 @@ def test_defaults_fit_the_model(world: World) -> None:
         (["--prompt-file", "{tmp}/bytes.txt"], "--prompt-file {tmp}/bytes.txt is no UTF-8 text: "),
         (["--csv", "{tmp}/no/rows.csv"], "--csv {tmp}/no/rows.csv cannot be written: "),
         (["--plot", "speed.pdf"], "--plot is speed.pdf; expected a name that ends in .svg or .png."),
+        (["--shared-prefix", "4"], "--shared-prefix is for requests that arrive together; expected --concurrency too."),
         (["--kv-type", "q4"], "--kv-type is 'q4'; expected f16, bf16 or f32."),
     ],
 )

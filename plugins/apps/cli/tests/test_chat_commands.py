@@ -49,6 +49,8 @@ def test_parameters_hold_for_the_next_answer(make: Make, capsys: pytest.CaptureF
         ("/set parameter temp hot", "/set parameter: temp is 'hot'; expected a number from 0", None),
         ("/set parameter tmp 1", "There is no parameter 'tmp'; expected one of max-tokens, ", "Did you mean 'temp'?"),
         ("/set parametr", "/set has no 'parametr'; expected parameter, system, think, verbose.", "Did you mean 'parameter'?"),
+        ("/set", "/set is told nothing to change; expected parameter, system, think, verbose.", None),
+        ("/set temp 1", "/set has no 'temp'; expected parameter, ", "Did you mean '/set parameter temp 1'?"),
         ("/set verbose maybe", "/set verbose is 'maybe'; expected on or off.", None),
         ("/think hard", "/set: think is 'hard'; expected on, off, minimal", None),
         ("/lod", "There is no command '/lod'.", "Did you mean '/load'? With a space before it, it is a message."),

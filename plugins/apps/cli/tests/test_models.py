@@ -87,6 +87,8 @@ def test_pulling_listing_showing_deleting(world: World, local: FakeHub, capsys: 
     assert told("rm", "smol", "--yes") == ""
     assert not Path(pulled["path"]).exists()
     assert json.loads(told("list", "--json"))["models"] == []
+    assert tensorsharp(["list"]) == 0
+    assert capsys.readouterr().err == "No model was downloaded yet; 'tensorsharp pull user/repo' does it.\n"
 
 
 def test_show_downloads_nothing(world: World, remote: FakeHub) -> None:

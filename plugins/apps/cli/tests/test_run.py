@@ -145,7 +145,7 @@ def test_verbose_reports_on_stderr(world: World) -> None:
         (["{model}", "x", "--threads", "-1"], 2, "--threads is '-1'; expected a whole number from 1 to 1024."),
         (["{model}", "x", "-n", "0"], 2, "--max-tokens is '0'; expected a number of tokens, 1 or more."),
         (["{model}", "x", "--temp", "warm"], 2, "--temp is 'warm'; expected a number from 0"),
-        (["{model}", "x", "--stop", ""], 2, "--stop is ('',); expected strings that are not empty."),
+        (["{model}", "x", "--stop", ""], 2, "--stop is ['']; expected strings that are not empty."),
         (["{model}", "x", "--kv-type", "q8"], 2, "--kv-type is 'q8'; expected f16, bf16 or f32."),
         (["{model}", "x", "-c", "501"], 2, "ctx_size is 501; expected 2 to 500"),
         (["{model}", ""], 2, "The prompt is empty; expected a text as PROMPT or from a pipe."),

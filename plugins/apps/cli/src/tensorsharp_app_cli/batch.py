@@ -55,9 +55,13 @@ def batch(ctx: click.Context, /, requests: Path, results: Path, model: str, verb
         left = [line for line in asked if line.key not in found.answered]
         failed = 0
         if left:
-            with loaded(ctx, path, settings, status, alone=False) as llm, _progress(status, len(asked), len(left)) as tell:
-                failed = asyncio.run(_answer_all(llm, left, settings, found, tell))
-    if status.shown:
+            try:
+                with loaded(ctx, path, settings, status, alone=False) as llm, _progress(status, len(asked), len(left)) as tell:
+                    failed = asyncio.run(_answer_all(llm, left, settings, found, tell))
+            except KeyboardInterrupt:
+                click.echo("interrupted; the same command answers what is left", err=True, nl=False)  # the program ends the line
+                raise
+    if status.shown or failed:
         click.echo(f"{len(left) - failed} answered, {failed} failed, {len(asked) - len(left)} were answered before", err=True)
     ctx.exit(failed > 0)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 COUNT = click.IntRange(min=1)
 ANY = click.IntRange(min=0)
 AnyRow = TypeVar("AnyRow", "Row", "StreamRow")
+TOGETHER_ONLY = ("shared_prefix", "prompt_tokens")
 LADDER_ONLY = ("ctx_start", "ctx_max", "step_incr", "step_mul", "plot")
 FILE = click.Path(path_type=Path)
 
@@ -89,10 +90,18 @@ def bench(
             asked = Streams(read_counts(concurrency), shared_prefix, prompt_tokens, gen_tokens, text)
             _streams(ctx, path, settings, asked, csv_file, status, as_json=as_json)
         else:
+            _refuse(ctx, TOGETHER_ONLY, "requests that arrive together; expected --concurrency too")
             ladder = Ladder(ctx_start, ctx_max, step_incr, step_mul, gen_tokens, text)
             _ladder(ctx, path, settings, ladder, csv_file, plot, status, as_json=as_json)
     finally:
         status.clear()
+
+
+def _refuse(ctx: click.Context, names: Sequence[str], purpose: str) -> None:
+    """Flags that would change nothing are an error."""
+    for name in names:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise ConfigError(f"--{name.replace('_', '-')} is for {purpose}.")
 
 
 def _ladder(
@@ -124,9 +133,7 @@ def _streams(
 ) -> None:
     from tensorsharp_app_cli.run import loaded
 
-    for name in LADDER_ONLY:
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise ConfigError(f"--{name.replace('_', '-')} is for growing contexts; --concurrency measures something else.")
+    _refuse(ctx, LADDER_ONLY, "growing contexts; --concurrency measures something else")
     most = max(asked.counts)
     chosen = replace(settings, ctx_size=asked.context, parallel=most, queue=None, step_tokens=max(settings.step_tokens, most))
     with _csv(csv_file) as file, loaded(ctx, path, chosen, status, alone=False) as llm:

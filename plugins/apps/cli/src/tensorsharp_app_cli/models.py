@@ -61,6 +61,8 @@ def list_(as_json: bool) -> None:
         (printable(one.name), size(one.size), f"{one.modified.astimezone():%Y-%m-%d %H:%M}", named.get(one.name, ""))
         for one in found
     ]
+    if not found:
+        click.echo("No model was downloaded yet; 'tensorsharp pull user/repo' does it.", err=True)
     lines = list(table(("NAME", "SIZE", "MODIFIED", "ALIAS"), rows, right=(1,)))
     shown = {one.name for one in found}
     others = {name: target for name, target in aliases.items() if target not in shown}
@@ -107,7 +109,10 @@ def alias() -> None:
 @click.argument("name")
 @MODEL
 def set_(name: str, model: str) -> None:
-    """Let NAME stand for MODEL: a file, user/repo[:QUANT], or another alias."""
+    """Let NAME stand for MODEL.
+
+    MODEL is a file, user/repo[:QUANT], or another alias.
+    """
     found = read_name(model)
     if not isinstance(found, Path):
         Aliases().set(name, model)

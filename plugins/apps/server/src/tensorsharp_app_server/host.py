@@ -189,7 +189,7 @@ class ModelHost:
         """The one task that loads a model; it goes on when those who wait for it leave."""
         if place.loading is None:
             place.loading = asyncio.create_task(self._open(place))
-            place.loading.add_done_callback(_noted)
+            place.loading.add_done_callback(self._noted)
         return place.loading
 
     async def _open(self, place: Place) -> None:
@@ -239,12 +239,11 @@ class ModelHost:
             place.served = place.expires = place.keep_s = None
         return place.closing or asyncio.create_task(asyncio.sleep(0))
 
+    def _noted(self, task: asyncio.Task[None]) -> None:
+        """A load that failed is told even when whoever asked for it has left; at the start its error ends the program."""
+        if not task.cancelled() and (error := task.exception()) is not None and not self.starting:
+            logger.warning("%s", error)
+
     def _closed(self, place: Place) -> None:
         place.closing = None
         self._freed.set()
-
-
-def _noted(task: asyncio.Task[None]) -> None:
-    """A load that failed is told even when whoever asked for it has left."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.warning("%s", error)

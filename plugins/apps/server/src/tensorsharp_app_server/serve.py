@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tensorsharp import options
-from tensorsharp.errors import ModelNotFoundError
+from tensorsharp.errors import ModelError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from tensorsharp.config import Settings
@@ -117,7 +117,12 @@ def _catalog(model: str | None, settings: Settings) -> Catalog:
         if settings.models_dir is not None:
             return ModelsFolder(settings.models_dir)
         return HubModels(Hub(offline=settings.offline), Aliases())
-    found = locate(model, progress=_progress(), projector=not settings.no_mmproj)
+    try:
+        found = locate(model, progress=_progress(), projector=not settings.no_mmproj)
+    except ModelError as error:
+        if not Path(model).is_dir():
+            raise
+        raise ModelError(str(error), hint=f"All models of a folder: tensorsharp serve --models-dir {model}") from None
     if not found.path.is_file():
         raise ModelNotFoundError(f"{found.path} is no file; expected the path of a .gguf file, user/repo[:QUANT] or an alias.")
     return OneModel(found.path.stem if found.name == model and found.path.exists() else found.name, found.path, found.projector)

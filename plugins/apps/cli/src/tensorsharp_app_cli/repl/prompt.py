@@ -29,7 +29,7 @@ def prompter(session: Session) -> Callable[[], str | None]:
         complete_while_typing=Condition(lambda: typing.default_buffer.text.startswith("/")),
         key_bindings=_keys(),
         multiline=True,
-        prompt_continuation=". ",
+        prompt_continuation=lambda width, line, wrapped: "  " if wrapped else ". ",
     )
 
     def ask() -> str | None:

@@ -22,7 +22,11 @@ def change(session: Session, rest: str) -> None:
     """`/set WHAT VALUE`."""
     what, _, value = rest.partition(" ")
     if what not in _CHANGES:
-        raise ConfigError(f"/set has no '{what}'; expected {', '.join(_CHANGES)}.", hint=did_you_mean(what, _CHANGES))
+        expected = f"expected {', '.join(_CHANGES)}"
+        if not what:
+            raise ConfigError(f"/set is told nothing to change; {expected}.")
+        hint = f"Did you mean '/set parameter {rest}'?" if what in PARAMETERS else did_you_mean(what, _CHANGES)
+        raise ConfigError(f"/set has no '{what}'; {expected}.", hint=hint)
     _CHANGES[what](session, value.strip())
 
 
