@@ -117,6 +117,10 @@ class Batch(ctypes.Structure):
     ]
 
 
+class Message(ctypes.Structure):
+    _fields_ = [("role", ctypes.c_char_p), ("content", ctypes.c_char_p)]
+
+
 _MODEL_DEFAULTS: dict[str, object] = {
     "devices": None,
     "tensor_buft_overrides": None,
@@ -209,6 +213,7 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
         "llama_model_free": (None, [_P]),
         "llama_model_get_vocab": (_P, [_P]),
         "llama_model_chat_template": (text, [_P, text]),
+        "llama_chat_apply_template": (_I32, [text, ctypes.POINTER(Message), ctypes.c_size_t, _BOOL, text, _I32]),
         "llama_vocab_n_tokens": (_I32, [_P]),
         "llama_tokenize": (_I32, [_P, text, _I32, ids, _I32, _BOOL, _BOOL]),
         "llama_token_to_piece": (_I32, [_P, _I32, text, _I32, _I32, _BOOL]),

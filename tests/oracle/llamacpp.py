@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.oracle.capi import LOG_CALLBACK, Batch, OracleError, declare
+from tests.oracle.capi import LOG_CALLBACK, Batch, Message, OracleError, declare
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,6 +95,15 @@ class LlamaCpp:
         version = importlib.metadata.version("xllamacpp") if self.path == find_library() else self.path.name
         info: bytes = self.lib.llama_print_system_info()
         return f"{version} ({info.decode().strip()})"
+
+    def chat_text(self, style: str, messages: Sequence[tuple[str, str]]) -> str:
+        """A conversation of (role, content), ready for the reply, by one of llama.cpp's own writers, without the first token."""
+        chat = (Message * len(messages))(*(Message(role.encode(), content.encode()) for role, content in messages))
+        room = ctypes.create_string_buffer(1 << 16)
+        length = self.lib.llama_chat_apply_template(style.encode(), chat, len(messages), True, room, len(room))
+        if not 0 <= length <= len(room):
+            raise OracleError(f"llama.cpp does not write this conversation as {style!r}.")
+        return room.raw[:length].decode()
 
     def open(self, path: Path, *, repack: bool = False) -> Model:
         """Load a model on the CPU. repack: llama.cpp may rearrange weights for speed, which changes its arithmetic."""

@@ -25,6 +25,7 @@ from tensorsharp.layers.tensors import Expected, check_tensors, vocabulary_size
 from tensorsharp.ops import OUTPUT, Ops
 from tensorsharp.protocols.file import ModelFile
 from tensorsharp.protocols.layout import Format, Layout
+from tensorsharp_model_gemma.conversations import STYLE
 
 LARGEST = 62
 """Layers of the 27B model, whose attention scale is (width / heads)^-0.5 instead of key_dim^-0.5."""
@@ -80,6 +81,7 @@ class Gemma3:
 
     def __init__(self, config: Config, vocab_size: int, weights: frozenset[str]) -> None:
         self.architecture = "gemma3"
+        self.chat = STYLE
         self.config = config
         self.vocab_size = vocab_size
         self.context_length = config.context
