@@ -210,7 +210,7 @@ def ui(session: nox.Session) -> None:
     install(session, *PLUGINS)
     smollm2(session)
     session.install("--quiet", "playwright", "axe-playwright-python")
-    shots = Path(session.create_tmp()) / "screenshots"
+    shots = Path(session.create_tmp()).resolve() / "screenshots"
     shots.mkdir(exist_ok=True)
     session.log(f"screenshots: {shots}")
     session.env["SCREENSHOTS"] = str(shots)
