@@ -42,7 +42,7 @@ def test_lists_in_the_environment() -> None:
 
 def test_every_setting_has_its_variable() -> None:
     good = {"backend": "x", "device": "x", "kv_type": "f32", "stop": "x", "disable_plugins": "x", "top_p": "1", "raw": "1"}
-    good |= {"offline": "1", "history_ids": "1", "no_mmproj": "1", "think": "on"}
+    good |= {"offline": "1", "history_ids": "1", "no_mmproj": "1", "think": "on", "cors": "*"}
     good["log_format"] = "json"
     for name in EXPECTED:
         variable = f"TENSORSHARP_{name.upper()}"
@@ -72,6 +72,8 @@ def test_what_is_no_size_is_refused(written: object) -> None:
         ({}, {}, "temp = 'hot'", "{file}: temp is 'hot'; expected a number from 0 (always the likeliest token) to 100."),
         ({}, {}, "kv-type = 'q8'", "{file}: kv-type is 'q8'; expected f16, bf16 or f32."),
         ({}, {}, "temp = nan", "{file}: temp is nan; expected a number from 0 (always the likeliest token) to 100."),
+        ({"cors": ("https://a.org/",)}, {}, "", f"--cors is ['https://a.org/']; expected {EXPECTED['cors']}."),
+        ({"cors": ("*", "a.org")}, {}, "", f"--cors is ['*', 'a.org']; expected {EXPECTED['cors']}."),
         ({}, {}, "stop = ['a', '']", "{file}: stop is ['a', '']; expected strings that are not empty."),
     ],
 )

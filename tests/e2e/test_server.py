@@ -92,6 +92,7 @@ def test_a_signal_lets_running_requests_finish(model: Path, number: int) -> None
         (["--models-dir", "nowhere"], 2, "nowhere"),
         (["--keep-alive", "soon"], 2, "--keep-alive"),
         (["--backend", "nothing"], 2, "nothing"),
+        (["--cors", "example.org"], 2, "--cors"),
     ],
 )
 def test_what_cannot_be_served_is_told(model: Path, arguments: list[str], code: int, words: str) -> None:
@@ -107,6 +108,12 @@ def test_a_broken_file_ends_the_server(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("error: ")
     assert str(broken) in done.stderr
+    assert refused(str(broken), "--port", "0", "--host", "0.0.0.0").stderr.startswith("warning: no key is asked for;")
+
+
+def test_a_file_and_a_folder_are_one_too_many(tmp_path: Path) -> None:
+    done = refused("some.gguf", "--models-dir", str(tmp_path), "--port", "0")
+    assert (done.returncode, done.stderr) == (2, "error: Both MODEL and --models-dir are given; expected one of them.\n")
 
 
 def test_a_folder_says_which_flag_takes_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -104,6 +105,14 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(_name(item) for item in ((value,) if isinstance(value, str) else value))
 
 
+def _origins(value: object) -> tuple[str, ...]:
+    """Origins as a browser writes them: nothing stands behind the name and port."""
+    found = _names(value)
+    if not all(one in ("*", "null") or re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", one) for one in found):
+        raise ValueError(value)
+    return found
+
+
 def _listed(value: object) -> tuple[str, ...]:
     """Several texts, or one with commas between them."""
     return _names([part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value)
@@ -170,7 +179,7 @@ class Settings:
     port: int = _setting(8080, _whole(0, 65535), "a whole number from 0 (any free one) to 65535")
     api_key: tuple[str, ...] = _setting((), _names, "keys that are not empty", secret=True)
     api_key_file: str | None = _setting(None, _name, "a file with a key on each line, for its owner alone to read")
-    cors: tuple[str, ...] = _setting((), _names, "origins of web pages, such as https://example.org, or *")
+    cors: tuple[str, ...] = _setting((), _origins, "origins of web pages, such as https://example.org, or *")
     models_dir: str | None = _setting(None, _name, "a folder")
     max_models: int = _setting(1, _whole(1, 64), "a whole number from 1 to 64")
     keep_alive: float = _setting(300.0, duration, DURATION)

@@ -72,7 +72,7 @@ class Visitors:
 
     def __init__(self, host: str, origins: Iterable[str] = ()) -> None:
         self._origins = frozenset(origins)
-        self._local_only = _is_loopback(host)
+        self._local_only = is_loopback(host)
 
     def check(self, headers: Headers) -> None:
         """RefusedError (403) for a page of a foreign origin, or a name that somebody else has made to mean this machine."""
@@ -87,7 +87,8 @@ class Visitors:
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tensorsharp import options
-from tensorsharp.errors import ModelError, ModelNotFoundError
+from tensorsharp.errors import ConfigError, ModelError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from tensorsharp.config import Settings
@@ -49,10 +50,13 @@ def serve(ctx: click.Context, /, model: str | None, verbose: int, **given: Any) 
     """Serve MODEL over HTTP: the path of a .gguf file, user/repo[:QUANT] on the Hugging Face hub, or an alias.
 
     It is loaded at once and stays in memory. Without MODEL, those of --models-dir or of the hub's cache on this machine are
-    served: loaded when a request names them, and closed when nobody has used them for a while.
+    served: loaded when a request names them, and closed when nobody has used them for a while. 4 requests run at a time
+    and 128 wait, unless --parallel and --queue say otherwise.
     """
     settings = options.settle(ctx, given, DEFAULTS)
     options.verbosity(ctx, verbose, settings)
+    if model is not None and ctx.get_parameter_source("models_dir") is ParameterSource.COMMANDLINE:
+        raise ConfigError("Both MODEL and --models-dir are given; expected one of them.")
     catalog = _catalog(model, settings)
     asyncio.run(_serve(ctx, settings, catalog, at_once=model is not None))
 
@@ -62,6 +66,7 @@ async def _serve(ctx: click.Context, settings: Settings, catalog: Catalog, *, at
     from tensorsharp_app_server.app import create_app
     from tensorsharp_app_server.host import ModelHost
     from tensorsharp_app_server.program import Program, listen, run_program, url
+    from tensorsharp_app_server.security import is_loopback
 
     how = options.loading(ctx, settings)
     host = ModelHost(
@@ -70,7 +75,10 @@ async def _serve(ctx: click.Context, settings: Settings, catalog: Catalog, *, at
         keep_alive_s=math.inf if at_once else settings.keep_alive,
         room=settings.max_models,
     )
-    app = create_app(host, server_settings(settings), _hooks(how["registry"]))
+    rules = server_settings(settings)
+    if not (rules.api_keys or is_loopback(rules.host)):
+        click.echo("warning: no key is asked for; whoever reaches this machine may use the server. --api-key sets one.", err=True)
+    app = create_app(host, rules, _hooks(how["registry"]))
     listening = listen(settings.host, settings.port)
 
     async def start() -> None:
