@@ -21,6 +21,9 @@ from tensorsharp.types import Constraint
 
 from .tiny import MetadataFile
 
+SAFE = 2**53 - 1
+"""The bounds that zod writes for every whole number are SAFE and its negative."""
+DRAFT7 = "http://json-schema.org/draft-07/schema#"
 PERSON: dict[str, Any] = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
@@ -167,8 +170,18 @@ def test_compiled_constraints_are_kept(tokenizer: Tokenizer) -> None:
         ({"enum": []}, "#/enum is \\[\\]; expected a list that is not empty"),
         ({"minLength": -1}, "#/minLength is -1; expected a whole number"),
         ({"minItems": True}, "#/minItems is true"),
-        ({"minimum": 10**14}, "#/minimum is 100000000000000; expected a number of at most 14 digits"),
+        ({"minimum": 2**53}, "#/minimum is 9007199254740992; expected a number of at most 9007199254740991"),
+        (
+            {"exclusiveMaximum": -(2**53)},
+            "#/exclusiveMaximum is -9007199254740992; expected a number of at least -9007199254740991",
+        ),
         ({"multipleOf": 0}, "#/multipleOf is 0"),
+        ({"multipleOf": 10**14}, "#/multipleOf is 100000000000000; expected a number above 0, of at most 14 digits"),
+        ({"propertyNames": {"maxLength": 3}}, "#/propertyNames: the keyword 'propertyNames'"),
+        ({"propertyNames": {"enum": ["a"]}, "properties": {"b": {}}}, "#/propertyNames: the keyword 'propertyNames'"),
+        ({"items": [{"type": "strng"}]}, '#/prefixItems/0/type is "strng"'),
+        ({"format": "nanoid"}, '#/format is "nanoid"; expected one of date-time'),
+        ({"format": "regex", "pattern": "a"}, '#/format is "regex"; expected one of date-time'),
         ({"format": "regex"}, '#/format is "regex"; expected one of date-time'),
         ({"required": "a"}, "#/required is"),
         ({"properties": {"a": 3}}, "#/properties is"),
@@ -203,11 +216,73 @@ def test_a_schema_that_cannot_be_followed_is_refused(constraints: Constraints, s
         ({"type": "integer", "minimum": 10**14 - 3, "exclusiveMaximum": 10**14 - 1}, [str(10**14 - 3)], [str(10**14 - 1)]),
         ({"minimum": 0.5, "maximum": 0.9999999999999999}, ["0.5", "0.75"], ["1", "1.0", "0.4999"]),
         ({"minimum": 0.1 + 0.2, "maximum": 0.5}, ["0.31", "0.5"], ["0.3", "0.30000000000000003"]),
+        (
+            {"minimum": -SAFE, "maximum": SAFE},
+            ["0", "0.5", str(SAFE), str(-SAFE), f"{SAFE}.0", f"{SAFE - 1}.9"],
+            [str(SAFE + 1), str(-SAFE - 1), f"{SAFE}.5", f"{SAFE}0"],
+        ),
+        ({"type": "integer", "exclusiveMinimum": 0, "maximum": SAFE}, ["1", str(SAFE)], ["0", "-1", str(SAFE + 1)]),
+        (
+            {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1},
+            ["0", str(SAFE), str(-SAFE)],
+            [str(-(2**63) - 1), str(2**64)],
+        ),
+        (
+            {"type": "integer", "exclusiveMinimum": SAFE - 3, "exclusiveMaximum": SAFE},
+            [str(SAFE - 2), str(SAFE - 1)],
+            [str(SAFE - 3)],
+        ),
+        (
+            {"type": "integer", "exclusiveMinimum": -SAFE, "exclusiveMaximum": 3 - SAFE},
+            [str(1 - SAFE), str(2 - SAFE)],
+            [str(-SAFE)],
+        ),
     ],
     ids=str,
 )
 def test_exclusive_bounds(constraints: Constraints, bounds: Any, good: list[str], bad: list[str]) -> None:
     grammar = constraints.compile(Constraint.json_schema({"type": "number", **bounds}))
+    assert [fits(grammar, text) for text in good] == [True] * len(good)
+    assert [fits(grammar, text) for text in bad] == [False] * len(bad)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (
+            {
+                "$schema": DRAFT7,
+                "type": "array",
+                "items": [{"type": "null"}, {"type": "boolean"}],
+                "additionalItems": False,
+                "minItems": 2,
+            },
+            ["[null,true]"],
+            ["[null]", "[true,null]", "[null,true,1]"],
+        ),
+        (
+            {"$schema": DRAFT7, "items": [{"const": 1}], "additionalItems": {"const": 2}},
+            ["[]", "[1]", "[1,2,2]"],
+            ["[2]", "[1,1]"],
+        ),
+        ({"$schema": DRAFT7, "items": [], "additionalItems": {"const": 2}}, ["[2,2]"], ["[1]"]),
+        ({"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"const": 1}}, ['{"a":1}'], ['{"a":2}']),
+        (
+            {
+                "type": "object",
+                "propertyNames": {"type": "string", "enum": ["a", "b"]},
+                "additionalProperties": {"const": 1},
+                "required": ["b"],
+            },
+            ['{"b":1}', '{"a":1,"b":1}'],
+            ['{"a":1}', '{"b":1,"c":1}', '{"b":2}'],
+        ),
+        ({"type": "array", "items": {"type": "string", "format": "nanoid", "pattern": "^a{2}$"}}, ['["aa"]'], ['["a"]']),
+    ],
+    ids=str,
+)
+def test_other_spellings(constraints: Constraints, schema: Any, good: list[str], bad: list[str]) -> None:
+    grammar = constraints.compile(Constraint.json_schema(schema))
     assert [fits(grammar, text) for text in good] == [True] * len(good)
     assert [fits(grammar, text) for text in bad] == [False] * len(bad)
 

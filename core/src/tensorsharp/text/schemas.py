@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from tensorsharp.errors import RequestError
 from tensorsharp.text.dates import PATTERNS
+from tensorsharp.text.spellings import respelled
 
 MAX_DEPTH: Final = 64
 """Levels of nested JSON in a schema."""
@@ -25,7 +26,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MAX_BOUND
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_texts(value: Any) -> bool:
@@ -53,7 +54,12 @@ _A_SCHEMA: Final = (_is_schema, "a schema: an object or a boolean")
 _SCHEMAS: Final = (_is_schemas, "a list of schemas that is not empty")
 _SCHEMA_MAP: Final = (_is_schema_map, "an object whose values are schemas")
 _COUNT: Final = (_is_count, "a whole number, 0 or more")
-_NUMBER: Final = (_is_number, "a number of at most 14 digits before the point")
+_FROM: Final = (lambda value: _is_number(value) and value <= EXACT, "a number of at most 9007199254740991")
+_TO: Final = (lambda value: _is_number(value) and value >= -EXACT, "a number of at least -9007199254740991")
+_STEP: Final = (
+    lambda value: _is_number(value) and 0 < value <= MAX_STEP,
+    "a number above 0, of at most 14 digits before the point",
+)
 _TEXT: Final = (lambda value: isinstance(value, str), "a string")
 
 KEYWORDS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
@@ -80,11 +86,11 @@ KEYWORDS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "maxLength": _COUNT,
     "pattern": _TEXT,
     "format": (lambda value: value in FORMATS, f"one of {', '.join(FORMATS)}"),
-    "minimum": _NUMBER,
-    "maximum": _NUMBER,
-    "exclusiveMinimum": _NUMBER,
-    "exclusiveMaximum": _NUMBER,
-    "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+    "minimum": _FROM,
+    "maximum": _TO,
+    "exclusiveMinimum": _FROM,
+    "exclusiveMaximum": _TO,
+    "multipleOf": _STEP,
 }
 """What constrains a value -> (whether the keyword's value is sound, what is expected of it)."""
 ANNOTATIONS: Final = frozenset(
@@ -101,9 +107,11 @@ _LOWER: Final = ("minimum", "exclusiveMinimum")
 _BOUNDS: Final = (*_LOWER, "maximum", "exclusiveMaximum")
 _DIGITS: Final = 15
 """All of so many digits of a decimal number count in float64."""
-MAX_BOUND: Final = 10 ** (_DIGITS - 1) - 1
 _HOST_NAME: Final = 253
 """Characters of a host name, at most (RFC 1034, 3.1: 255 bytes with the length of each label and an empty one at the end)."""
+MAX_STEP: Final = 10 ** (_DIGITS - 1) - 1
+EXACT: Final = 2**53 - 1
+"""Up to here, and down to its negative, float64 has every whole number (RFC 8259, section 6)."""
 _ONE: Final = ("items", "additionalProperties")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS: Final = ("$defs", "definitions", "properties", "patternProperties")
@@ -120,6 +128,7 @@ def check_schema(schema: Any) -> Schema:
         _refuse(f"The schema is {schema!r:.100}; expected an object or a boolean.")
     if schema is False:
         _refuse("The schema is false, which nothing fits.")
+    schema = respelled(schema)
     _check(schema, "#", schema)
     return closed(schema)
 
@@ -141,8 +150,9 @@ def closed(schema: Schema) -> Schema:
     """The schema with bounds that llguidance reads exactly, inclusive ones for exclusive ones at whole numbers, patterns for
     dates and times, and a limit on host names.
 
-    It reads decimals of up to 15 digits exactly, so others are rounded inwards. Version 1.9 lets `0` through for numbers above
-    0 and below 1, and the like at other whole numbers, so such a bound moves by the last of 15 digits.
+    It reads decimals of up to 15 digits and whole numbers up to EXACT exactly, so others are rounded inwards. Version 1.9 lets
+    `0` through for numbers above 0 and below 1, and the like at other whole numbers, so such a bound moves by the last of 15
+    digits.
     """
     if isinstance(schema, bool):
         return schema
@@ -179,16 +189,18 @@ def _with_inner(schema: dict[str, Any], change: Callable[[Schema], Schema]) -> d
 
 
 def _inward(bound: float, up: bool) -> float:
-    """The bound in 15 digits, rounded up or down."""
+    """The bound as a whole number up to EXACT or in 15 digits, rounded up or down."""
+    if abs(bound) >= EXACT:
+        return EXACT if bound > 0 else -EXACT
     value = Decimal(repr(bound))
-    if len(value.as_tuple().digits) <= _DIGITS:
+    if bound == int(bound) or len(value.as_tuple().digits) <= _DIGITS:
         return bound
     return float(Context(_DIGITS, ROUND_CEILING if up else ROUND_FLOOR).plus(value))
 
 
 def _step(bound: float) -> float:
-    """The last of 15 digits of a whole number with its fraction."""
-    return float(10.0 ** (len(str(abs(int(bound)))) - _DIGITS))
+    """The last of 15 digits of a whole number with its fraction, and 1 for one that has more."""
+    return float(min(1.0, 10.0 ** (len(str(abs(int(bound)))) - _DIGITS)))
 
 
 def children(schema: Schema) -> Iterator[tuple[str, Schema]]:

@@ -248,6 +248,18 @@ def test_a_field_that_is_wrong_is_named(server: Served, body: dict[str, Any], wo
     assert words in data["error"]["message"]
 
 
+def test_a_thread_is_refused_in_the_words_that_let_a_client_go_on_without(server: Served) -> None:
+    tools = [{"type": "custom", "name": "weather", "input_schema": {"type": "object"}}]
+    asked = {**ASK, "tools": tools, "tool_choice": {"type": "any"}, "thread": {"type": "create"}, "stream": False}
+    answer = server.http.post(PATH, json=asked, headers={"anthropic-beta": "message-threads-2026-08-12"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
+    assert (
+        error["message"] == "thread cannot be used: the server keeps no conversations. Send the whole conversation as messages."
+    )
+    assert error["details"] == {"error_code": "thread_unsupported_request"}
+
+
 def test_the_client_raises_its_own_errors(server: Served) -> None:
     with pytest.raises(anthropic.NotFoundError) as missing:
         server.anthropic.messages.create(model="claude-9", messages=ASKED, max_tokens=1)

@@ -134,6 +134,8 @@ def test_cached_tokens_are_told(server: Served) -> None:
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name", "invalid_value"),
         ({"tool_choice": "sometimes"}, "tool_choice", "invalid_value"),
         ({"tool_choice": {"type": "function"}}, "tool_choice", "invalid_value"),
+        ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice", "invalid_value"),
+        ({"tool_choice": {"type": "function", "name": 3}}, "tool_choice.name", "invalid_value"),
         ({"reasoning_effort": "very"}, "reasoning_effort", "invalid_value"),
         (IMAGE, "messages[0].content[0]", "unsupported"),
         ({"max_tokens": 0}, "max_tokens", "invalid_value"),

@@ -19,6 +19,17 @@ SCHEMA = {
     "required": ["n", "ok"],
     "additionalProperties": False,
 }
+ZOD = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer", "minimum": -(2**53) + 1, "maximum": 2**53 - 1},
+        "pair": {"type": "array", "items": [{"type": "null"}, {"type": "boolean"}], "additionalItems": False, "minItems": 2},
+    },
+    "required": ["n", "pair"],
+    "additionalProperties": False,
+}
+"""z.object({n: z.int(), pair: z.tuple([z.null(), z.boolean()])}) as the AI SDK 6 sends it."""
 FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
 
 
@@ -36,6 +47,32 @@ def test_a_reply_fits_its_schema(server: Served, seed: int, *, stream: bool) -> 
     assert value.keys() == {"n", "ok"}
     assert 0 <= value["n"] <= 99
     assert isinstance(value["ok"], bool)
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        (CHAT, {"messages": ASKED, "response_format": {"type": "json_schema", "json_schema": {"name": "r", "schema": ZOD}}}),
+        (
+            "/v1/responses",
+            {"input": "Hallo?", "text": {"format": {"type": "json_schema", "strict": True, "name": "r", "schema": ZOD}}},
+        ),
+        ("/api/chat", {"messages": ASKED, "format": ZOD, "think": False, "stream": False, "options": {"seed": 1}}),
+    ],
+    ids=["chat", "responses", "ollama"],
+)
+def test_a_schema_that_zod_wrote(server: Served, path: str, form: dict[str, Any]) -> None:
+    data = server.post(path, model="staged", seed=1, **form)
+    if path == CHAT:
+        text = data["choices"][0]["message"]["content"]
+    else:
+        text = data["message"]["content"] if "message" in data else data["output"][0]["content"][0]["text"]
+    value = json.loads(text)
+    assert value.keys() == {"n", "pair"}
+    assert isinstance(value["n"], int)
+    assert abs(value["n"]) < 2**53
+    assert value["pair"][0] is None
+    assert isinstance(value["pair"][1], bool)
 
 
 @pytest.mark.parametrize(

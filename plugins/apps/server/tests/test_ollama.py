@@ -131,6 +131,14 @@ def test_a_call_can_be_required(thinker: Served) -> None:
     options = {"seed": 1, "tool_choice": "required", "parallel_tool_calls": False}
     calls = thinker.ollama.chat("thinker", ASKED, tools=[tool], options=options, think=False).message.tool_calls or ()
     assert [(call.function.name, call.function.arguments) for call in calls] == [("weather", {"a": "x"})]
+    named = {
+        **asked,
+        "options": {"seed": 1},
+        "parallel_tool_calls": False,
+        "tool_choice": {"type": "function", "name": "weather"},
+    }
+    calls = thinker.post("/api/chat", **named)["message"]["tool_calls"]
+    assert [call["function"] for call in calls] == [{"name": "weather", "arguments": {"a": "x"}}]
     refused = thinker.http.post("/api/chat", json={"model": "thinker", "messages": ASKED, "options": {"tool_choice": 3}})
     assert (refused.status_code, "tool_choice" in refused.json()["error"]) == (400, True)
 

@@ -90,7 +90,8 @@ REQUEST: Final = (
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": failure.kind, "message": failure.text}}
+    details = {} if failure.code is None else {"details": {"error_code": failure.code}}
+    return {"type": "error", "error": {"type": failure.kind, "message": failure.text, **details}}
 
 
 WIRE = Wire("anthropic", error_body, lambda failure: event(error_body(failure), "error"), ping=event({"type": "ping"}, "ping"))
@@ -98,6 +99,14 @@ WIRE = Wire("anthropic", error_body, lambda failure: event(error_body(failure), 
 
 def read_ask(body: Fields) -> Ask:
     """The request in the engine's words. RequestError names the field that is wrong."""
+    if "thread" in body:
+        # by this code Anthropic's own clients know that they have to send the whole conversation each time
+        raise UnsupportedError(
+            "thread cannot be used: the server keeps no conversations.",
+            param="thread",
+            code="thread_unsupported_request",
+            hint="Send the whole conversation as messages.",
+        )
     if body.whole("max_tokens", 1) is None:
         raise body.refuse("max_tokens", "a whole number of at least 1")
     params = read_sampling(body, NAMES)

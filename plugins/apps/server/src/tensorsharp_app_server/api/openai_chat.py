@@ -85,8 +85,9 @@ def read_options(body: Fields) -> ChatOptions:
 
 def _tool_choice(body: Fields) -> Literal["auto", "none", "required"] | NamedTool:
     if isinstance(body.data.get("tool_choice"), dict):
-        choice = body.object("tool_choice")
-        function = choice.object("function") if choice else None
+        choice = body.object("tool_choice") or Fields({})
+        # the second is how the Responses API says it, and how a provider of the AI SDK for Ollama does
+        function = choice.object("function") or (choice if "name" in choice else None)
         if function is None:
             raise body.refuse("tool_choice", "auto, none, required, or an object with the name of a function")
         return NamedTool(function.needed_text("name"))

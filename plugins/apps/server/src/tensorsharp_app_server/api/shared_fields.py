@@ -64,6 +64,7 @@ TOOLS: Final = (
         either(
             one_of("auto", "none", "required"),
             an_object(Field("function", an_object(NEEDED_NAME), {"name": "weather"}, needed=True)),
+            an_object(NEEDED_NAME),
         ),
         "auto",
         beside={"tools": [TOOL]},
