@@ -114,7 +114,6 @@ def test_other_forms(server: Served, path: str, form: dict[str, Any], pattern: s
         ({"choice": "ja"}, "choice"),
         ({"grammar": "start: nothing\n"}, "grammar"),
         ({"regex": "a", "choice": ["b"]}, "choice"),
-        ({"regex": "a", "tools": [{"type": "function", "function": {"name": "f"}}]}, "regex"),
     ],
 )
 def test_a_form_that_cannot_be_followed_is_named(server: Served, form: dict[str, Any], param: str) -> None:
