@@ -221,6 +221,13 @@ def test_an_error_is_shown_with_a_hint_and_nothing_is_lost(page: Page, shot: Sho
     assert texts(page, "assistant")[0]
 
 
+def test_a_model_that_cannot_be_loaded_is_no_reason_to_wait(page: Page) -> None:
+    refusal = {"error": {"message": "broken cannot be loaded.", "type": "load_failed", "param": None, "code": "load_failed"}}
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=503, json=refusal))
+    ask(page, "Hello?")
+    assert page.locator(".message.assistant .error").inner_text() == "broken cannot be loaded."
+
+
 def test_export_and_import_move_conversations(page: Page, tmp_path: Path) -> None:
     bound(page, 8)
     ask(page, "Keep me.")

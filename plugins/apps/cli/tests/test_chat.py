@@ -29,6 +29,16 @@ def test_each_line_is_a_message_of_one_conversation(world: World) -> None:
     assert world.prompts() == [f"{first}[assistant]", f"{first}[assistant]{ANSWER}[user]zwei[assistant]"]
 
 
+def test_a_full_context_says_what_makes_room(world: World) -> None:
+    long = b"x" * 100
+    code, out, err = world.command("chat", world.model, "-c", "64", pipe=long + b"\neins\n" + long + b"\n")
+    assert (code, out) == (0, f"{ANSWER}\n")
+    told = err.splitlines()
+    assert [line.partition(" ")[0] for line in told] == ["error:", "hint:"] * 2
+    assert told[1].startswith("hint: Shorten the prompt")
+    assert told[3] == "hint: /clear forgets the conversation; --ctx-size makes room for a longer one."
+
+
 def test_messages_of_several_lines_and_commands_in_a_pipe(world: World) -> None:
     text = b'"""\n/eins\n zwei\n"""\n"""drei"""\n /vier\n/clear\n/xyz\nsix\n"""\nopen'
     code, out, err = world.command("chat", world.model, pipe=text)

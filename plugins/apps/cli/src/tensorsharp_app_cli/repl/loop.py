@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tensorsharp.errors import TensorSharpError
+from tensorsharp.errors import RequestError, TensorSharpError
 from tensorsharp_app_cli.repl.commands import command
 from tensorsharp_app_cli.repl.messages import FENCE, read_lines, unfenced
 
@@ -35,8 +35,15 @@ def converse(session: Session) -> None:
                 session.ask(unfenced(text) if text.lstrip().startswith(FENCE) else text.strip())
         except TensorSharpError as error:
             session.say(f"error: {error}")
-            if error.hint:
-                click.echo(f"hint: {error.hint}", err=True)
+            if hint := _hint(session, error):
+                click.echo(f"hint: {hint}", err=True)
+
+
+def _hint(session: Session, error: TensorSharpError) -> str | None:
+    """Here a context that is full is full of the conversation, and no shorter message would help."""
+    if isinstance(error, RequestError) and error.code == "context_length_exceeded" and session.messages:
+        return "/clear forgets the conversation; --ctx-size makes room for a longer one."
+    return error.hint
 
 
 def _obey(session: Session, text: str) -> None:

@@ -11,16 +11,16 @@ export class ApiError extends Error {
 }
 
 const HINTS = {
-  401: "Enter the server's API key in the settings.",
-  413: "Attach less, or start a new conversation.",
-  429: "The server is busy. Try again in a moment.",
-  503: "The model is loading or the server is busy. Try again in a moment.",
+  invalid_api_key: "Enter the server's API key in the settings.",
+  body_too_large: "Attach less, or start a new conversation.",
+  queue_full: "The server is busy. Try again in a moment.",
+  loading: "Try again in a moment.",
 };
 
 function asError(body, status) {
   const error = body?.error ?? {};
   const message = typeof error === "string" ? error : error.message ?? `The server answered ${status}.`;
-  return new ApiError(message, { hint: error.hint ?? HINTS[status] ?? "", status, code: error.code ?? "" });
+  return new ApiError(message, { hint: error.hint ?? HINTS[error.code] ?? "", status, code: error.code ?? "" });
 }
 
 function headers(key, more = {}) {

@@ -10,6 +10,7 @@ import { Sidebar } from "./sidebar.js";
 import { Store } from "./store.js";
 
 const NEAR_END = 80; // pixels from the end within which the page follows a growing reply
+const WAITING = ["The model is being loaded, or reads the conversation …", "Waiting: next in the queue"];
 const KEEP = 1000; // milliseconds between two times that a growing reply is stored
 
 class Page {
@@ -163,7 +164,7 @@ class Page {
         kept = performance.now();
         this.store.update(conversation);
       },
-      waiting: (place) => this.#status(place === null ? "" : place === 1 ? "Waiting: next in the queue" : `Waiting: number ${place} in the queue`),
+      waiting: (place) => this.#status(place === null ? "" : WAITING[place] ?? `Waiting: number ${place} in the queue`),
     });
     this.running = this.growing = null;
     await this.#learnContexts();

@@ -6,7 +6,7 @@ const POLL = 1000; // milliseconds between two looks at the queue
 
 /**
  * Fill `message` from the server until it ends or `signal` stops it.
- * grown(): called after each chunk; waiting(n): its place in the queue, null once it runs.
+ * grown(): called after each chunk; waiting(n): its place in the queue, 0 if nothing came though it has none, null at its first text.
  */
 export async function fill(message, body, { key, signal, grown, waiting }) {
   const id = randomId();
@@ -35,7 +35,7 @@ function watch(id, key, waiting) {
   let over = false;
   const timer = setInterval(async () => {
     const position = await place(id, key).catch(() => null);
-    if (!over) waiting(position);
+    if (!over) waiting(position ?? 0);
   }, POLL);
   return {
     end() {
