@@ -221,6 +221,18 @@ def test_an_error_is_shown_with_a_hint_and_nothing_is_lost(page: Page, shot: Sho
     assert texts(page, "assistant")[0]
 
 
+def test_a_call_stands_behind_the_text_before_it(page: Page, shot: Shot) -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": '{"city": "Bern"}'}}
+    deltas: list[dict[str, Any]] = [{"reasoning_content": "The weather."}, {"content": "Let me look."}, {"tool_calls": [call]}]
+    lines = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas] + ["[DONE]"]
+    body = "".join(f"data: {line}\n\n" for line in lines)
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    ask(page, "What is the weather in Bern?")
+    words = page.locator(".message.assistant").inner_text()
+    assert words.index("Reasoning") < words.index("Let me look.") < words.index("get_weather")
+    shot("call")
+
+
 def test_a_model_that_cannot_be_loaded_is_no_reason_to_wait(page: Page) -> None:
     refusal = {"error": {"message": "broken cannot be loaded.", "type": "load_failed", "param": None, "code": "load_failed"}}
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=503, json=refusal))
@@ -261,6 +273,7 @@ def test_attached_text_reaches_the_model_and_images_are_refused_with_the_reason(
         ask(page, "What is the secret word?")
     assert "The secret word is banana." in sent.value.post_data_json["messages"][-1]["content"]
     page.get_by_text("Attached: note.txt").wait_for()
+    assert not page.is_visible("#notice")
 
 
 def test_the_keyboard_is_enough(page: Page) -> None:

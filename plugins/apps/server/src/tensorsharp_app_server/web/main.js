@@ -122,6 +122,7 @@ class Page {
     const prompt = byId("prompt");
     const text = prompt.value.trim();
     if (!text || !this.#free()) return;
+    this.notice("");
     prompt.value = "";
     fit(prompt);
     const files = this.attachments.take();

@@ -17,9 +17,10 @@ export class MessageView {
     this.editing = false;
     this.element = el("article", { className: `message ${message.role}`, "aria-label": NAMES[message.role] });
     this.body = el("div", { className: "body" });
-    this.extra = el("div");
+    this.before = el("div");
+    this.after = el("div");
     this.actions = el("div", { className: "actions" });
-    this.element.append(el("h2", { className: "who" }, NAMES[message.role]), this.extra, this.body, this.actions);
+    this.element.append(el("h2", { className: "who" }, NAMES[message.role]), this.before, this.body, this.after, this.actions);
   }
 
   /** others: the message and its siblings; running: whether it still grows. */
@@ -32,26 +33,17 @@ export class MessageView {
     if (message.role === "assistant") show(this.body, message.text);
     else this.body.replaceChildren(...attachments(message), message.text);
     this.body.hidden = !running && message.role === "assistant" && !message.text;
-    this.#showExtra(running);
+    if (message.reasoning) this.#showReasoning(running && !message.text);
+    this.after.replaceChildren(...(message.calls ?? []).map((call) => this.#call(call, running)), ...(message.error ? [errorBox(message.error)] : []));
     if (!running) this.#showActions(others);
     else this.actions.replaceChildren();
   }
 
-  #showExtra(running) {
-    const { message, extra } = this;
-    if (message.reasoning) this.#showReasoning(running && !message.text);
-    const rest = [...(message.calls ?? []).map((call) => this.#call(call, running)), message.error && errorBox(message.error)];
-    if (rest.some(Boolean) || extra.querySelector(".call, .error")) {
-      for (const old of extra.querySelectorAll(".call, .error")) old.remove();
-      extra.append(...rest.filter(Boolean));
-    }
-  }
-
   #showReasoning(open) {
-    let box = this.extra.querySelector(".reasoning");
+    let box = this.before.querySelector(".reasoning");
     if (!box) {
       box = el("details", { className: "reasoning" }, el("summary", {}, "Reasoning"), el("div"));
-      this.extra.prepend(box);
+      this.before.append(box);
     }
     box.querySelector("summary").textContent = open ? "Reasoning …" : "Reasoning";
     box.lastChild.textContent = this.message.reasoning;
