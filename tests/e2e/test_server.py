@@ -93,10 +93,11 @@ def test_a_signal_lets_running_requests_finish(model: Path, number: int) -> None
         (["--keep-alive", "soon"], 2, "--keep-alive"),
         (["--backend", "nothing"], 2, "nothing"),
         (["--cors", "example.org"], 2, "--cors"),
+        (["--offline", "user/repo"], 3, "The cache has no model of user/repo. Nothing is downloaded offline."),
     ],
 )
 def test_what_cannot_be_served_is_told(model: Path, arguments: list[str], code: int, words: str) -> None:
-    given = arguments if arguments[0] in ("none.gguf", "--models-dir") else [str(model), *arguments]
+    given = arguments if arguments[0] in ("none.gguf", "--models-dir", "--offline") else [str(model), *arguments]
     done = refused("--port", "0", *given)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
 

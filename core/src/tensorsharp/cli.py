@@ -130,7 +130,10 @@ def plugins(ctx: click.Context, as_json: bool, kind: str | None, broken: bool) -
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def info(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Show everything about the plugins called NAME (or DISTRIBUTION/NAME), with the traceback of a broken one."""
+    """Show everything about one plugin.
+
+    NAME may be DISTRIBUTION/NAME, where several are called the same. A broken one is shown with its traceback.
+    """
     from tensorsharp.doctor import summary
 
     rows = [row for row in ctx.ensure_object(Program).registry.rows() if name in (row.name, row.id)]

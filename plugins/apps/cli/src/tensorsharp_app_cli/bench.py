@@ -37,17 +37,23 @@ FILE = click.Path(path_type=Path)
 
 @click.command()
 @MODEL
-@click.option("--ctx-start", type=COUNT, default=2048, show_default=True, help="The first context length.")
-@click.option("--ctx-max", type=COUNT, help="The last one.  [default: what the model allows, at most 32768]")
-@click.option("--step-incr", type=COUNT, default=2048, show_default=True, help="Tokens from one length to the next.")
-@click.option("--step-mul", type=click.FloatRange(min=1), default=1.0, show_default=True, help="Multiply instead, if above 1.")
-@click.option("--gen-tokens", type=COUNT, default=128, show_default=True, help="Tokens to write.")
+@click.option("--ctx-start", metavar="N", type=COUNT, default=2048, show_default=True, help="The first context length.")
+@click.option("--ctx-max", metavar="N", type=COUNT, help="The last one.  [default: what the model allows, at most 32768]")
+@click.option("--step-incr", metavar="N", type=COUNT, default=2048, show_default=True, help="Tokens from one length to the next.")
+@click.option(
+    "--step-mul", metavar="F", type=click.FloatRange(min=1), default=1.0, show_default=True, help="Multiply instead, if above 1."
+)
+@click.option("--gen-tokens", metavar="N", type=COUNT, default=128, show_default=True, help="Tokens to write.")
 @click.option("--concurrency", metavar="N,N…", help="Measure requests that arrive together instead, so many at a time.")
-@click.option("--shared-prefix", type=ANY, default=0, show_default=True, help="With it: tokens that their prompts share.")
-@click.option("--prompt-tokens", type=COUNT, default=128, show_default=True, help="With it: tokens of each prompt after those.")
-@click.option("--prompt-file", type=FILE, help="The text to read, UTF-8.  [default: a generated one]")
-@click.option("--csv", "csv_file", type=FILE, help="Write the rows to this file instead of stdout.")
-@click.option("--plot", type=FILE, help="Also draw the speeds, as .svg or .png (needs matplotlib).")
+@click.option(
+    "--shared-prefix", metavar="N", type=ANY, default=0, show_default=True, help="With it: tokens that their prompts share."
+)
+@click.option(
+    "--prompt-tokens", metavar="N", type=COUNT, default=128, show_default=True, help="With it: tokens of each prompt after those."
+)
+@click.option("--prompt-file", metavar="FILE", type=FILE, help="The text to read, UTF-8.  [default: a generated one]")
+@click.option("--csv", "csv_file", metavar="FILE", type=FILE, help="Write the rows to this file instead of stdout.")
+@click.option("--plot", metavar="FILE", type=FILE, help="Also draw the speeds, as .svg or .png (needs matplotlib).")
 @options.flags(*DEVICE, *options.NAMES, *options.STEPS, options.LOG_FORMAT)
 @options.JSON
 @options.VERBOSE

@@ -43,7 +43,16 @@ SERVING = (
 
 @click.command()
 @click.argument("model", required=False)
-@options.flags(*SERVING, *options.DEVICE, options.CONTEXT, *options.STEPS, *options.CACHE, *options.SHARING, options.LOG_FORMAT)
+@options.flags(
+    *SERVING,
+    *options.NAMES,
+    *options.DEVICE,
+    options.CONTEXT,
+    *options.STEPS,
+    *options.CACHE,
+    *options.SHARING,
+    options.LOG_FORMAT,
+)
 @options.VERBOSE
 @click.pass_context
 def serve(ctx: click.Context, /, model: str | None, verbose: int, **given: Any) -> None:
@@ -126,7 +135,7 @@ def _catalog(model: str | None, settings: Settings) -> Catalog:
             return ModelsFolder(settings.models_dir)
         return HubModels(Hub(offline=settings.offline), Aliases())
     try:
-        found = locate(model, progress=_progress(), projector=not settings.no_mmproj)
+        found = locate(model, progress=_progress(), projector=not settings.no_mmproj, offline=settings.offline)
     except ModelError as error:
         if not Path(model).is_dir():
             raise
