@@ -258,6 +258,13 @@ def test_export_and_import_move_conversations(page: Page, tmp_path: Path) -> Non
     wrong.write_text('{"format": "tensorsharp-conversations", "conversations": [{"id": "x"}]}', "utf-8")
     page.set_input_files("#import-file", wrong)
     page.get_by_text("wrong.json was not imported: it has no messages.").wait_for()
+    wrong.write_text(
+        '{"format": "tensorsharp-conversations", "conversations": [{"id": "x", "messages": {}, "leaf": null}]}', "utf-8"
+    )
+    page.set_input_files("#import-file", wrong)
+    page.get_by_text("wrong.json was not imported: its title, system or updated is malformed.").wait_for()
+    page.set_input_files("#import-file", file)
+    until(page, "document.querySelector('#notice').hidden")
 
 
 def test_attached_text_reaches_the_model_and_images_are_refused_with_the_reason(page: Page, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ export function select(conversation, id) {
 export function fault(value) {
   if (typeof value !== "object" || value === null || typeof value.id !== "string") return "it has no id";
   if (typeof value.messages !== "object" || value.messages === null) return "it has no messages";
+  if (typeof value.title !== "string" || typeof value.system !== "string" || !Number.isFinite(value.updated)) return "its title, system or updated is malformed";
   for (const [id, message] of Object.entries(value.messages)) {
     if (message?.id !== id || typeof message.text !== "string") return `message ${id} is malformed`;
     if (!["user", "assistant", "tool"].includes(message.role)) return `message ${id} has the role ${message.role}`;

@@ -55,6 +55,7 @@ export class Sidebar {
     const [file] = input.files;
     input.value = "";
     if (!file) return;
+    this.act.refuse("");
     try {
       const data = JSON.parse(await file.text());
       if (data.format !== "tensorsharp-conversations" || !Array.isArray(data.conversations)) throw new Error("it was not exported from here");
