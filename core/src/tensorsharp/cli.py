@@ -97,7 +97,8 @@ def _app_summary(ctx: click.Context, name: str) -> str:
 @click.pass_context
 def tensorsharp(ctx: click.Context, config: Path | None, verbose: int) -> None:
     """Run language models from GGUF files on this machine."""
-    ctx.obj = Program(config, verbose)
+    program = ctx.ensure_object(Program)
+    program.config, program.verbosity = config, verbose
 
 
 @tensorsharp.group(invoke_without_command=True)
@@ -248,13 +249,14 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run the command; the exit code. Errors of this project become one sentence on stderr.
 
-    Click itself ends the process quietly, with 1, where the reader of the output has left.
+    A `-v` before the command adds where they came from; one behind it is the command's own. Click itself ends the process
+    quietly, with 1, where the reader of the output has left.
     """
-    verbosity = sum(a.count("v") for a in arguments if a.startswith("-v") and set(a[1:]) == {"v"}) + arguments.count("--verbose")
+    program = Program()
     try:
-        result = tensorsharp.main(arguments, prog_name="tensorsharp", standalone_mode=False)
+        result = tensorsharp.main(arguments, prog_name="tensorsharp", standalone_mode=False, obj=program)
     except TensorSharpError as error:
-        return _fail(error, verbosity)
+        return _fail(error, program.verbosity)
     except click.ClickException as error:
         error.show()
         return error.exit_code

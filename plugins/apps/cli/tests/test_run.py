@@ -169,6 +169,13 @@ def test_wrong_input_gets_one_sentence(world: World, arguments: list[str], code:
     assert len(done[2].splitlines()) <= 2
 
 
+def test_only_a_v_before_the_command_asks_where_an_error_came_from(world: World) -> None:
+    behind = world.command("run", "absent.gguf", "x", "-v")[2].splitlines()
+    assert behind[-1] == "error: absent.gguf does not exist; expected a .gguf file."
+    assert all(line.endswith(" ...") for line in behind[:-1])
+    assert "Traceback" in world.command("-v", "run", "absent.gguf", "x")[2]
+
+
 def test_a_pipe_that_is_no_text(world: World) -> None:
     code, out, err = world.command("run", world.model, pipe=b"ab\xff")
     assert (code, out, err) == (2, "", "error: The pipe holds no UTF-8 text: byte 2 is 0xff.\n")
