@@ -209,6 +209,12 @@ def test_bad_parameters_are_refused(params: dict[str, Any], words: str) -> None:
         sampling_params(params)
 
 
+def test_a_parameter_that_is_misspelt_is_named_rightly() -> None:
+    with pytest.raises(RequestError) as caught:
+        sampling_params({"temprature": 1})
+    assert caught.value.hint == "Did you mean 'temperature'?"
+
+
 def test_one_stop_string_or_several() -> None:
     assert sampling_params({"stop": "ab"}).stop == ("ab",)
     assert sampling_params({"stop": ["a", "b"], "stop_token_ids": [3]}).stop_token_ids == (3,)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from tensorsharp.errors import RequestError
+from tensorsharp.errors import RequestError, did_you_mean
 from tensorsharp.types import SamplingParams
 
 
@@ -15,9 +15,8 @@ def sampling_params(params: Mapping[str, Any]) -> SamplingParams:
     known = [f.name for f in fields(SamplingParams)]
     unknown = [name for name in params if name not in known]
     if unknown:
-        raise RequestError(
-            f"{unknown[0]!r} is not a parameter; expected one of {', '.join(known)}.", param=unknown[0], code="unknown_parameter"
-        )
+        message = f"{unknown[0]!r} is not a parameter; expected one of {', '.join(known)}."
+        raise RequestError(message, param=unknown[0], code="unknown_parameter", hint=did_you_mean(unknown[0], known))
     given = dict(params)
     for name, one in (("stop", str), ("stop_token_ids", int)):
         if name in given:

@@ -103,8 +103,8 @@ def test_an_untested_version_is_refused(version: str, monkeypatch: pytest.Monkey
     [
         (BackendOptions(device="gpu"), PluginError, "has no device 'gpu'; it has 'cpu'"),
         (BackendOptions(extra={"speed": "high"}), PluginError, "has no option 'speed'"),
-        (BackendOptions(threads=0), ConfigError, "--threads is 0; expected 1 to 512"),
-        (BackendOptions(threads=513), ConfigError, "--threads is 513"),
+        (BackendOptions(threads=0), ConfigError, "threads is 0; the backend ggml takes 1 to 512"),
+        (BackendOptions(threads=513), ConfigError, "threads is 513"),
         (BackendOptions(extra={"kernels": "sse9"}), PluginError, "sse9|native kernels are missing"),
     ],
 )

@@ -42,7 +42,7 @@ class GgmlBackend:
         if unknown:
             raise PluginError(f"backend 'ggml' has no option {unknown[0]!r}; it has {' and '.join(OPTIONS)}.")
         if chosen.threads is not None and not 1 <= chosen.threads <= MAX_THREADS:
-            raise ConfigError(f"--threads is {chosen.threads}; expected 1 to {MAX_THREADS}.")
+            raise ConfigError(f"threads is {chosen.threads}; the backend ggml takes 1 to {MAX_THREADS}.")
         self.threads = chosen.threads or usable_cores()
         self._library = load(chosen.extra.get("lib"))
         self._kernels, self._absent = _kernels(chosen.extra.get("kernels"))
