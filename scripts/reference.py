@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)`")
 """How docstrings name things of the code."""
+ITEM = re.compile(r"^(?:(\S.*:)\n)?  (?=[\w, ]+: )", re.MULTILINE)
+"""What stands below a heading in a docstring, `  name: text`."""
 ROW = re.compile(r"^\|.*$", re.MULTILINE)
 CODE = re.compile(r"`[^`]+`")
 FOREIGN = re.compile(r'<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)="((?:https?:)?//[^"]+)"')
@@ -266,7 +268,8 @@ def _parameter(one: inspect.Parameter) -> str:
 
 
 def _doc(value: Any) -> str:
-    return ROLE.sub(r"`\1`", inspect.getdoc(value) or "")
+    text = ROLE.sub(r"`\1`", inspect.getdoc(value) or "")
+    return ITEM.sub(lambda found: f"{found[1]}\n\n- " if found[1] else "- ", text)
 
 
 def _table(*heads: str, rows: list[Any]) -> str:

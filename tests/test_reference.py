@@ -56,6 +56,12 @@ def test_every_setting_is_told_with_the_value_that_holds() -> None:
         assert (None if value == () else value) == (None if default == "none" else config.checked(name, default, name)), name
 
 
+def test_arguments_below_a_heading_are_a_list() -> None:
+    told = PAGES["reference/library.md"]
+    assert "\nMemory and steps:\n\n- ctx_size: positions of one request" in told
+    assert "\n- kv_type: f16, bf16 or f32.\n- parallel to saved_blocks: fields of `SchedulerConfig`.\n" in told
+
+
 @pytest.mark.parametrize("name", sorted({*tensorsharp.__all__} - {"API_VERSION", "__version__"}))
 def test_every_public_name_is_told(name: str) -> None:
     page = PAGES["reference/library.md"]
