@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -166,6 +167,13 @@ def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
         folder.find(name)
     with pytest.raises(ModelNotFoundError):
         folder.find(str(tmp_path / "secret.gguf"))
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.listdir", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(ConfigError) as caught:
+        ModelsFolder(tmp_path)
+    assert str(caught.value) == f"{tmp_path.resolve()} cannot be read: Permission denied."
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:

@@ -16,13 +16,17 @@ class ModelsFolder:
     the ending and the number of a part, as in `llama/SmolLM2-Q4_0`. Folders that are links are not entered.
 
     A projector belongs to the models of its own folder, unless these are different models and not one in several
-    quantisations. ConfigError if there is no such folder.
+    quantisations. ConfigError if there is no such folder, or it cannot be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).expanduser().resolve()
         if not self.folder.is_dir():
             raise ConfigError(f"{self.folder} is no folder; expected one with .gguf files.")
+        try:
+            os.listdir(self.folder)
+        except OSError as error:
+            raise ConfigError(f"{self.folder} cannot be read: {error.strerror}.") from None
 
     def entries(self) -> list[Entry]:
         """All models, ordered by name."""
