@@ -30,7 +30,7 @@ WRITTEN = "http://127.0.0.1:8080"
 """The address in the pages, which stands for wherever the server is."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ADDRESS = re.compile(r"http://(?:127\.0\.0\.1|host\.docker\.internal):\d+([\w/.-]*)")
-BASES = {"": "/v1/models", "/v1": "/v1/models", "/": "/"}
+BASES = {"": "/v1/models", "/v1": "/v1/models", "/api": "/api/tags", "/": "/"}
 """Addresses that clients go on from -> one that they go to."""
 READERS: dict[str, Callable[[str], Any]] = {"yaml": yaml.safe_load, "json": json.loads, "toml": tomllib.loads}
 CURL = 'curl() { command curl --fail-with-body -sS --max-time 120 "$@"; }\n'

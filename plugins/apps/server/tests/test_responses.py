@@ -18,6 +18,7 @@ WEATHER: Any = {
     "description": "The weather in a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
+CLOSING: Any = {"type": "object", "properties": {"target": {"type": "string"}}, "required": ["target"]}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call>'
 
 
@@ -125,6 +126,40 @@ def test_a_conversation_with_results(thinker: Served) -> None:
     assert answer.usage.input_tokens == tokens
 
 
+def test_functions_of_a_namespace(thinker: Served) -> None:
+    close = {"type": "function", "name": "close", "description": "Close one.", "strict": False, "parameters": CLOSING}
+    tools = [WEATHER, {"type": "namespace", "name": "agents", "description": "Tools for agents.", "tools": [close]}]
+    asked: dict[str, Any] = {"model": "thinker", "tools": tools, "tool_choice": "auto", "store": False}
+    turn = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hallo?"}]}
+    thinker.director.script = '<tool_call>\n{"name": "agents.close", "arguments": {"target": "a"}}\n</tool_call>'
+    answer = thinker.post(PATH, **asked, input=[turn])
+    (call,) = answer["output"]
+    assert (call["type"], call["name"], call["namespace"], call["arguments"]) == (
+        "function_call",
+        "close",
+        "agents",
+        '{"target": "a"}',
+    )
+    assert answer["tools"] == tools
+    streamed = thinker.http.post(PATH, json={**asked, "input": [turn], "stream": True}).text
+    added = next(line for line in streamed.splitlines() if '"response.output_item.added"' in line and line.startswith("data: "))
+    assert json.loads(added.removeprefix("data: "))["item"]["namespace"] == "agents"
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "closed"}
+    thinker.director.script = "Gut."
+    answer = thinker.post(PATH, **asked, input=[turn, call, result])
+    assert answer["output"][0]["content"][0]["text"] == "Gut."
+    function = {"name": "agents.close", "description": "Tools for agents. Close one.", "parameters": CLOSING}
+    past = {"id": call["call_id"], "function": {"name": "agents.close", "arguments": call["arguments"]}}
+    messages = [
+        {"role": "user", "content": "Hallo?"},
+        {"role": "assistant", "content": "", "tool_calls": [past]},
+        {"role": "tool", "tool_call_id": call["call_id"], "content": "closed"},
+    ]
+    weather = {name: WEATHER[name] for name in ("name", "description", "parameters")}
+    tokens = thinker.post("/tokenize", messages=messages, tools=[weather, function])["count"]
+    assert answer["usage"]["input_tokens"] == tokens
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "pick"}])
 def test_a_call_can_be_required(thinker: Served, choice: Any) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"], "additionalProperties": False}
@@ -180,7 +215,13 @@ def test_log_probabilities(server: Served, asked: Any) -> None:
         ({"input": "x", "max_output_tokens": 0}, "max_output_tokens", "invalid_value"),
         ({"input": "x", "top_logprobs": 21}, "top_logprobs", "invalid_value"),
         ({"input": "x", "temperature": -1}, "temperature", "invalid_value"),
-        ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type", "invalid_value"),
+        ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type", "unsupported"),
+        ({"input": "x", "tools": [{"type": "namespace", "tools": []}]}, "tools[0].name", "missing"),
+        (
+            {"input": "x", "tools": [{"type": "namespace", "name": "a", "tools": [{"type": "custom"}]}]},
+            "tools[0].tools[0].type",
+            "unsupported",
+        ),
         ({"input": "x", "tool_choice": {"type": "web_search"}}, "tool_choice.type", "invalid_value"),
         ({"input": "x", "tool_choice": {"type": "function", "name": "f"}}, "tool_choice", "invalid_value"),
         ({"input": "x", "reasoning": {"effort": "very"}}, "reasoning.effort", "invalid_value"),

@@ -91,7 +91,9 @@ REQUEST: Final = (
 
 def error_body(failure: Failure) -> dict[str, Any]:
     details = {} if failure.code is None else {"details": {"error_code": failure.code}}
-    return {"type": "error", "error": {"type": failure.kind, "message": failure.text, **details}}
+    # by these words Claude Code knows that it has to shorten the conversation
+    words = "prompt is too long: " if failure.code == "context_length_exceeded" else ""
+    return {"type": "error", "error": {"type": failure.kind, "message": words + failure.text, **details}}
 
 
 WIRE = Wire("anthropic", error_body, lambda failure: event(error_body(failure), "error"), ping=event({"type": "ping"}, "ping"))

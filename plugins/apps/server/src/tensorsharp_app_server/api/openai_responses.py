@@ -23,6 +23,11 @@ from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
 
 CALLABLE: Final[Any] = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+SPACE: Final = an_object(
+    Field("type", one_of("namespace"), "namespace", needed=True),
+    NEEDED_NAME,
+    Field("tools", listed(an_object(Field("type", one_of("function"), "function"), *FUNCTION)), [CALLABLE], needed=True),
+)
 FORM: Final = an_object(
     Field("type", one_of("text", "json_object", "json_schema"), "text", needed=True), Field("schema", SCHEMA_FIELD, SCHEMA)
 )
@@ -37,7 +42,7 @@ OPERATION: Final = Operation(
         Field("max_output_tokens", whole(1), 5),
         Field("top_logprobs", whole(0, 20), 2),
         Field("include", TEXTS, ["message.output_text.logprobs"]),
-        Field("tools", listed(an_object(Field("type", one_of("function"), "function"), *FUNCTION)), [CALLABLE]),
+        Field("tools", listed(either(an_object(Field("type", one_of("function"), "function"), *FUNCTION), SPACE)), [CALLABLE]),
         Field(
             "tool_choice",
             either(
@@ -117,7 +122,7 @@ class _Reply:
     def __init__(self, call: Call, ask: Ask, answers: Answers) -> None:
         self.response = _begun(call, ask, answers)
         self._answers = answers
-        self._items = Items(call.id)
+        self._items = Items(call.id, responses.namespaces(call.body))
         self._read = 0
         self._thought = 0
 
@@ -177,7 +182,7 @@ def _begun(call: Call, ask: Ask, answers: Answers) -> dict[str, Any]:
         "temperature": ask.params.get("temperature", plain.temperature),
         "text": body.get("text") or {"format": {"type": "text"}},
         "tool_choice": body.get("tool_choice") or "auto",
-        "tools": list(ask.options.tools),
+        "tools": body.get("tools") or [],
         "top_logprobs": ask.params.get("logprobs") or 0,
         "top_p": ask.params.get("top_p", plain.top_p),
         "truncation": "disabled",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tensorsharp.chat import ContentDelta, Delta, ReasoningDelta
@@ -13,11 +13,15 @@ NAMES = {"message": "output_text", "reasoning": "reasoning_text"}
 
 
 class Items:
-    """output: the items that are whole, in order. id: of the request; those of items are made from it."""
+    """output: the items that are whole, in order. id: of the request; those of items are made from it.
 
-    def __init__(self, id: str) -> None:
+    namespaces: what the model calls a function -> the fields by which the client knows it, where they differ.
+    """
+
+    def __init__(self, id: str, namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self.output: list[dict[str, Any]] = []
         self._id = id
+        self._namespaces = namespaces
         self._open: dict[str, Any] | None = None
 
     def take(self, delta: Delta, logprobs: list[Any]) -> Iterator[Event]:
@@ -30,7 +34,8 @@ class Items:
             return
         if delta.id is not None:
             id = f"fc_{self._id}_{len(self.output) + self._busy}"
-            yield from self._begin("function_call", id, call_id=delta.id, name=delta.name, arguments="")
+            known = self._namespaces.get(delta.name or "", {"name": delta.name})
+            yield from self._begin("function_call", id, call_id=delta.id, **known, arguments="")
         if delta.arguments and self._open is not None:
             self._open["arguments"] += delta.arguments
             yield self._event("response.function_call_arguments.delta", delta=delta.arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from tensorsharp.chat import ChatOptions, NamedTool
@@ -77,7 +78,8 @@ def _take(made: list[dict[str, Any]], item: Fields) -> None:
         texts = [part.needed_text("text") for field in ("content", "summary") for part in item.objects(field)]
         made.append({"role": "assistant", "content": "", "reasoning_content": "\n\n".join(texts)})
     elif kind == "function_call":
-        call = {"name": item.needed_text("name"), "arguments": item.needed_text("arguments")}
+        name, space = item.needed_text("name"), item.text("namespace")
+        call = {"name": within(space, name) if space else name, "arguments": item.needed_text("arguments")}
         turn = _turn(made)
         turn["tool_calls"] = [
             *turn.get("tool_calls", ()),
@@ -132,12 +134,58 @@ def _part(part: Fields) -> dict[str, Any]:
 def read_options(body: Fields) -> ChatOptions:
     """Tools, reasoning and the form of the reply; the core checks them further."""
     return ChatOptions(
-        tools=body.items("tools") or (),
+        tools=list(_tools(body)),
         tool_choice=_tool_choice(body),
         parallel_tool_calls=body.flag("parallel_tool_calls", True),
         reasoning=_effort(body),
         constraint=_form(body),
     )
+
+
+def within(space: str, name: str) -> str:
+    """What the model calls a function of a namespace."""
+    return f"{space}.{name}"
+
+
+def namespaces(body: Fields) -> dict[str, dict[str, str]]:
+    """What the model calls each function of a namespace -> the fields by which a client knows it."""
+    inner = [(space.needed_text("name"), tool.needed_text("name")) for tool, space in _listed(body) if space]
+    return {within(space, name): {"name": name, "namespace": space} for space, name in inner}
+
+
+def _listed(body: Fields) -> Iterator[tuple[Fields, Fields | None]]:
+    """Each function, and the namespace that it is in."""
+    for tool in body.objects("tools"):
+        if tool.data.get("type") != "namespace":
+            yield tool, None
+            continue
+        tool.needed_text("name")
+        if tool.items("tools") is None:
+            raise tool.refuse("tools", "a list of functions")
+        yield from ((inner, tool) for inner in tool.objects("tools"))
+
+
+def _tools(body: Fields) -> Iterator[dict[str, Any]]:
+    """The functions; one of a namespace has its name there, and the namespace's description before its own."""
+    for tool, space in _listed(body):
+        found = _function(tool)
+        if space:
+            about = (space.text("description"), tool.text("description"))
+            found |= {
+                "name": within(space.needed_text("name"), tool.needed_text("name")),
+                "description": " ".join(text for text in about if text),
+            }
+        yield found
+
+
+def _function(tool: Fields) -> dict[str, Any]:
+    kind = tool.data.get("type", "function")
+    if kind != "function":
+        name = tool.name("type")
+        raise UnsupportedError(
+            f"{name} is {kind!r:.60}; expected function or namespace: the server has no tools of its own.", param=name
+        )
+    return dict(tool.data)
 
 
 def _tool_choice(body: Fields) -> Literal["auto", "none", "required"] | NamedTool:
