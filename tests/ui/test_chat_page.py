@@ -233,6 +233,18 @@ def test_a_call_stands_behind_the_text_before_it(page: Page, shot: Shot) -> None
     shot("call")
 
 
+def test_a_server_with_another_model_is_asked_what_it_has(page: Page) -> None:
+    (there,) = page.locator("#model option").all_inner_texts()
+    page.evaluate("document.querySelector('#model option').value = 'gone'")
+    ask(page, "Hello?")
+    assert "There is no model 'gone'." in page.locator(".message.assistant .error").inner_text()
+    assert page.input_value("#model") == there
+    bound(page, 4)
+    page.get_by_role("button", name="Regenerate").click()
+    done(page)
+    assert not page.locator(".message.assistant .error").is_visible()
+
+
 def test_a_model_that_cannot_be_loaded_is_no_reason_to_wait(page: Page) -> None:
     refusal = {"error": {"message": "broken cannot be loaded.", "type": "load_failed", "param": None, "code": "load_failed"}}
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=503, json=refusal))

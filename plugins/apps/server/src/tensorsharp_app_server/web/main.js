@@ -169,6 +169,7 @@ class Page {
     });
     this.running = this.growing = null;
     await this.#learnContexts();
+    if (message.error?.code === "model_not_found") await this.loadModels(); // another server than the one that listed them
     this.#busy(false);
     this.show();
     await this.store.update(conversation);
