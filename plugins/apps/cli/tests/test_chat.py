@@ -29,6 +29,12 @@ def test_each_line_is_a_message_of_one_conversation(world: World) -> None:
     assert world.prompts() == [f"{first}[assistant]", f"{first}[assistant]{ANSWER}[user]zwei[assistant]"]
 
 
+def test_reasoning_that_a_model_has_not_is_left_to_it_by_a_command(world: World) -> None:
+    code, out, err = world.command("chat", world.model, pipe=b"/think on\neins\n/think default\nzwei\n")
+    assert (code, out) == (0, f"{ANSWER}\n")
+    assert "\nhint: /think default leaves it to the model.\nthink: default\n" in err
+
+
 def test_a_full_context_says_what_makes_room(world: World) -> None:
     long = b"x" * 100
     code, out, err = world.command("chat", world.model, "-c", "64", pipe=long + b"\neins\n" + long + b"\n")

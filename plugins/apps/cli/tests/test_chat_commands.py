@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,6 +57,7 @@ def test_parameters_hold_for_the_next_answer(make: Make, capsys: pytest.CaptureF
         ("/lod", "There is no command '/lod'.", "Did you mean '/load'? With a space before it, it is a message."),
         ("/save ../x", "'../x' cannot name a conversation; expected letters", None),
         ("/save", "'' cannot name a conversation", None),
+        ("/save talk", "There are no messages yet that could be kept.", None),
     ],
 )
 def test_wrong_commands(make: Make, text: str, message: str, hint: str | None) -> None:
@@ -188,9 +190,14 @@ def test_files_that_are_no_conversation(world: World, make: Make, data: object, 
     assert len(session.messages) == 2
 
 
-def test_a_conversation_that_is_not_there(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conversation_that_is_not_there(world: World, make: Make) -> None:
     session = make()
-    told(session, "/save talk", capsys)
+    session.ask("eins")
+    command(session, "/save talk")
     with pytest.raises(ConfigError, match=r"^There is no conversation 'tolk' \(") as caught:
         command(session, "/load tolk")
     assert caught.value.hint == "Did you mean 'talk'?"
+    path = world.folder / "none" / "talk.json"
+    with pytest.raises(ConfigError, match=f"there is no folder {re.escape(str(path.parent))}"):
+        command(session, f"/save {path}")
+    assert not path.parent.exists()

@@ -40,9 +40,11 @@ def converse(session: Session) -> None:
 
 
 def _hint(session: Session, error: TensorSharpError) -> str | None:
-    """Here a context that is full is full of the conversation, and no shorter message would help."""
+    """What helps here: a context that is full is full of the conversation, and reasoning is a command's."""
     if isinstance(error, RequestError) and error.code == "context_length_exceeded" and session.messages:
         return "/clear forgets the conversation; --ctx-size makes room for a longer one."
+    if isinstance(error, RequestError) and error.param == "reasoning":
+        return "/think default leaves it to the model."
     return error.hint
 
 

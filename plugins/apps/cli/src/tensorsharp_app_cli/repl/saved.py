@@ -22,8 +22,12 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 
 def save(session: Session, name: str) -> None:
-    """Write the conversation, over one of the same name."""
+    """Write the conversation, over one of the same name. Folders are made for names alone: that of a path may be misspelt."""
     path = _path(name)
+    if not session.messages:
+        raise ConfigError("There are no messages yet that could be kept.")
+    if path.parent != _folder() and not path.parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}.")
     data = {"format": FORMAT, "version": VERSION, "model": session.model}
     conversation = {"system": session.settings.system, "messages": session.messages}
     try:
