@@ -16,7 +16,8 @@ from tensorsharp.engine.handle import RequestHandle
 from tensorsharp.engine.sampler import Sampler
 from tensorsharp.engine.sequence import Sequence
 from tensorsharp.engine.tiers import Tiers
-from tensorsharp.protocols.batch import F32
+from tensorsharp.errors import BackendError
+from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.testing.fakes import FakeModel
 from tensorsharp.types import Finished, GenerationRequest, SamplingParams
 
@@ -31,6 +32,75 @@ def failed(sink: Collector) -> str:
 def small(model: FakeModel, **cache: Any) -> Bench:
     """Room for one prompt, so that the next ones take its blocks."""
     return Bench(sizes(5, 5, 2), context=150, model=model, saved=PLENTY, cache=CacheConfig(**cache))
+
+
+def several(bench: Bench) -> list[tuple[GenerationRequest, Collector]]:
+    """Requests that are in one step from the start."""
+    return [(one, bench.add(one)) for one in (asked(50, 3, 12), asked(40, 4, 12), asked(70, 5, 20))]
+
+
+@EVERY
+def test_a_step_of_several_that_fails_once_costs_them_time_alone(model: FakeModel) -> None:
+    bench = Bench(model=model, saved=PLENTY)
+    sinks = several(bench)
+    steps = iter((0, 1, 0, 0, 1, 0, 0, 0, 0, 1))
+
+    def fail_late(batch: Batch, logits: F32) -> None:
+        """When state is written already."""
+        if batch.sequences > 1 and next(steps, 0):
+            raise BackendError("The step fails.")
+
+    bench.runner.poison = fail_late
+    bench.drain()
+    for one, sink in sinks:
+        assert said(sink) == said(alone(one, model=model))
+    assert next(steps, None) is None, "all failures came"
+
+
+@EVERY
+def test_who_makes_every_step_fail_ends_alone(model: FakeModel) -> None:
+    bench = Bench(model=model, saved=PLENTY)
+    bench.give(asked(salt=3))
+    sinks = several(bench)
+
+    def fail(batch: Batch, logits: F32) -> None:
+        """Of the third one alone, in the middle of its reply."""
+        if 78 in batch.pos:
+            raise BackendError("Position 78 cannot be computed.")
+
+    bench.runner.poison = fail
+    bench.drain()
+    (one, first), (other, second), (_, third) = sinks
+    assert failed(third) == "Position 78 cannot be computed."
+    assert len(third.tokens) == 9
+    assert (said(first), said(second)) == (said(alone(one, model=model)), said(alone(other, model=model)))
+
+
+@EVERY
+def test_a_device_that_is_gone_ends_everyone(model: FakeModel) -> None:
+    bench = Bench(model=model, saved=PLENTY)
+
+    def fail(batch: Batch, logits: F32) -> None:
+        raise BackendError("The device is gone.")
+
+    bench.runner.poison = fail
+    sinks = several(bench)
+    bench.drain()
+    assert [failed(sink) for _, sink in sinks] == ["The device is gone."] * 3
+
+
+def test_who_arrives_while_others_are_tried_alone_waits_its_turn() -> None:
+    bench = Bench(saved=PLENTY)
+    sinks = several(bench)
+    bench.runner.fail = 2
+    bench.step()
+    bench.step()
+    sinks.append((asked(33, salt=8), bench.add(asked(33, salt=8))))
+    bench.step()
+    assert len(bench.rows[-1]) == 1
+    bench.drain()
+    for one, sink in sinks:
+        assert said(sink) == said(alone(one))
 
 
 @EVERY

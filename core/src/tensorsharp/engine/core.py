@@ -93,7 +93,7 @@ class EngineCore:
         try:
             result = self._compute(work)
             model_s = self._now() - entered
-        except Exception as error:  # whatever a backend raises ends these sequences, never the engine
+        except Exception as error:  # whatever a backend raises ends a sequence at most, never the engine
             model_s, why = self._now() - entered, _sentence("The step", error)
             self._fail(work, why)
         else:
@@ -160,9 +160,11 @@ class EngineCore:
         self._finish(sequence, reason, stop=stop)
         return True
 
-    def _fail(self, work: SequenceOf[Work], sentence: str) -> None:
-        for w in work:
-            self._finish(w.sequence, "error", error=sentence)
+    def _fail(self, work: list[Work], sentence: str) -> None:
+        if len(work) == 1:
+            self._finish(work[0].sequence, "error", error=sentence)
+        else:
+            self.scheduler.part(work)
 
     def _hand_out(self, work: SequenceOf[Work], result: StepResult) -> None:
         self.metrics.step(sum(w.rows for w in work), result.fallbacks)

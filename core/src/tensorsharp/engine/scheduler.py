@@ -127,12 +127,33 @@ class Scheduler:
 
     def plan(self) -> list[Work]:
         """The work of one step; blocks for it are allocated. Empty if there is nothing to do."""
+        suspects = [s for s in sorted([*self.running, *self.waiting], key=_RANK) if s.suspect]
+        if suspects:
+            step = Step(self.step_tokens)
+            self._advance_alone(suspects[0], step)
+            if step.work:
+                return step.work
         replies = sum(sequence.replying for sequence in self.running)
         prompt_rows = self.step_tokens - replies
         step = Step(min(prompt_rows, self.busy_tokens) if replies else prompt_rows)
-        self._continue(step)
-        self._admit(step)
+        self._continue(step, self.running)
+        if not suspects:  # else those that run make room
+            self._admit(step, [*self.waiting])
         return step.work
+
+    def part(self, work: list[Work]) -> None:
+        """A step of several sequences failed, and it is not known whose fault that is: each computes its rows again, alone.
+        What the step may have left in recurrent state is not used."""
+        for one in work:
+            one.sequence.suspect = one.sequence.computed + one.rows
+            self._set_back(one.sequence)
+
+    def _advance_alone(self, sequence: Sequence, step: Step) -> None:
+        """Nothing, if there is no room for it yet, or another one computes what it begins with."""
+        if sequence.seat is None:
+            self._admit(step, [sequence])
+        else:
+            self._continue(step, [sequence])
 
     def failed(self) -> list[tuple[Sequence, Exception]]:
         """The sequences for which the last plan could not move state, and why: whoever asks ends them."""
@@ -144,6 +165,8 @@ class Scheduler:
         sequence, seat, size = work.sequence, work.seat, self.seats.block_tokens
         before = sequence.computed // size
         sequence.computed += work.rows
+        if sequence.computed >= sequence.suspect:
+            sequence.suspect = 0
         seat.settle(before, sequence.computed // size)
         if sequence.chain is not None:
             sequence.chain.cover(sequence.ids, sequence.computed)
@@ -193,10 +216,11 @@ class Scheduler:
         root = b"" if chain.root is None else chain.root.key
         return f"{root.hex()}-{'' if self.seats.backing is None else self.seats.backing.codec.name}"
 
-    def _continue(self, step: Step) -> None:
+    def _continue(self, step: Step, among: list[Sequence]) -> None:
+        """among: running ones, of which some may be preempted meanwhile."""
         number = 0
-        while number < len(self.running):
-            sequence = self.running[number]
+        while number < len(among):
+            sequence = among[number]
             number += 1
             rows = step.rows(sequence)
             if rows == 0:
@@ -216,11 +240,14 @@ class Scheduler:
         return seat
 
     def _preempt(self, sequence: Sequence) -> None:
-        self.running.pop()
-        self._unseat(sequence)
+        self._set_back(sequence)  # it needs more than it gave up, so this same step does not admit it again
         sequence.preemptions += 1
         self.preemptions += 1
-        insort(self.waiting, sequence, key=_RANK)  # it needs more than it gave up, so this same step does not admit it again
+
+    def _set_back(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._unseat(sequence)
+        insort(self.waiting, sequence, key=_RANK)
 
     def _unseat(self, sequence: Sequence) -> None:
         if sequence.seat is not None:
@@ -228,10 +255,11 @@ class Scheduler:
             sequence.seat = None
             sequence.computed = 0
 
-    def _admit(self, step: Step) -> None:
+    def _admit(self, step: Step, among: list[Sequence]) -> None:
+        """among: waiting ones."""
         passed = 0
-        room = self._room_left() if self.waiting else []
-        for sequence in list(self.waiting):
+        room = self._room_left() if among else []
+        for sequence in among:
             if self.seats.free <= passed:
                 return
             links = sequence.reusable_links

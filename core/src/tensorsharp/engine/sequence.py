@@ -77,7 +77,8 @@ class Sequence:
     having found state for all before. labelled: full blocks that others can find. edges: positions, ascending, that a
     chunk does not go across; aligned: of which number its end is a multiple, if there is one within it; within: of which
     number it does not go across a multiple (None: across any). saved: the prefix for which it saved state while replying.
-    checkpoint: at which position its state is worth a checkpoint, 0 for none.
+    checkpoint: at which position its state is worth a checkpoint, 0 for none. suspect: the position up to which it computes
+    alone, as a step with others failed there; 0 for none.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Sequence:
         self.aligned = 1
         self.within: int | None = None
         self.checkpoint = 0
+        self.suspect = 0
         self.saved: Link | None = None
         self.ends = reply_ends(request)
         self.clock = Clock()
