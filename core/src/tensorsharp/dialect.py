@@ -76,6 +76,9 @@ class Dialect:
         variables: further ones for the template. RequestError and UnsupportedError name the field that cannot be used,
         TemplateError says what the template refuses.
         """
+        if variables and "messages" in variables:
+            message = "template_kwargs has 'messages', which the conversation itself is; expected other variables."
+            raise RequestError(message, param="template_kwargs", code="invalid_value")
         switches, closes = self._switches(reasoning)
         made, listed, format = self._arranged(conversation.read_messages(messages), tools)
         rendered = Rendered(self.template, made, {"tools": listed, **switches, **(variables or {})})

@@ -51,6 +51,8 @@ def test_a_file_of_keys(tmp_path: Path) -> None:
 def test_foreign_pages_are_kept_out(server: Served) -> None:
     foreign = server.http.post(PATH, json=BODY, headers={"origin": "https://example.org"})
     assert (foreign.status_code, foreign.json()["error"]["code"]) == (403, "unknown_origin")
+    broken = server.http.post(PATH, json=BODY, headers={"origin": "http://[::1"})
+    assert (broken.status_code, broken.json()["error"]["code"]) == (403, "unknown_origin")
     rebound = server.http.get("/v1/models", headers={"host": "example.org:8080"})
     assert (rebound.status_code, rebound.json()["error"]["code"]) == (403, "unknown_host")
     for host in ("localhost:1", "127.0.0.1", "[::1]:80", "a.localhost"):

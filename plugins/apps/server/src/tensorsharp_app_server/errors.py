@@ -18,6 +18,8 @@ from tensorsharp.errors import (
 
 BUSY_RETRY_S = 1
 LOADING_RETRY_S = 2
+SHOWN = 400
+"""Characters of a long message that are told, from its beginning and from its end."""
 
 
 class RefusedError(TensorSharpError):
@@ -77,7 +79,9 @@ KINDS = {
     405: "invalid_request_error",
     408: "timeout_error",
     413: "request_too_large",
+    415: "invalid_request_error",
     429: "rate_limit_error",
+    431: "invalid_request_error",
     500: "api_error",
     501: "not_implemented_error",
     503: "overloaded_error",
@@ -117,4 +121,9 @@ def _failure(
     retry_after: int | None = None,
     final: bool = False,
 ) -> Failure:
-    return Failure(status, message, KINDS[status], code, param, hint, retry_after, final)
+    return Failure(status, _shown(message), KINDS[status], code, param and _shown(param), hint, retry_after, final)
+
+
+def _shown(text: str) -> str:
+    """A text without the middle, if it is long: it repeats what the client sent."""
+    return text if len(text) <= 2 * SHOWN else f"{text[:SHOWN]} … {text[-SHOWN:]}"

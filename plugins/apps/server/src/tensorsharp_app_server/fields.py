@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from tensorsharp.errors import RequestError
 
 Value = TypeVar("Value")
+_DIGITS = "integer string conversion"
+"""Part of what Python says of a whole number that is too long."""
 SHOWN = 80
 """Most characters of a wrong value that an error repeats."""
 
@@ -17,16 +20,27 @@ SHOWN = 80
 def parse(body: bytes) -> Fields:
     """The object that a request's body holds. RequestError if it is no JSON, no object, or no Unicode text."""
     try:
-        data = json.loads(body, parse_constant=_refuse_constant)
-        if b"\\u" in body:  # half of a surrogate pair can be written, but is no character
-            json.dumps(data, ensure_ascii=False).encode()
-    except RecursionError:
-        raise RequestError("The body is nested too deeply.", code="invalid_json") from None
-    except (ValueError, UnicodeError) as error:
+        data = read_json(body.decode(json.detect_encoding(body)))
+    except ValueError as error:
         raise RequestError(f"The body is no valid JSON: {error}.", code="invalid_json") from error
     if not isinstance(data, dict):
         raise RequestError(f"The body is {_kind(data)}; expected an object.", code="invalid_json")
     return Fields(data)
+
+
+def read_json(text: str) -> Any:
+    """What a JSON text holds. ValueError, in words for a client, if it is none, or holds what is no Unicode text."""
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+        if "\\u" in text:  # half of a surrogate pair can be written, but is no character
+            json.dumps(data, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        if _DIGITS in str(error):
+            raise ValueError(f"a number has more than {sys.get_int_max_str_digits():,} digits") from None
+        raise
+    return data
 
 
 def _refuse_constant(name: str) -> NoReturn:

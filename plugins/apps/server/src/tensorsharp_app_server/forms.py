@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tensorsharp.types import Constraint
-from tensorsharp_app_server.fields import Fields, invalid
+from tensorsharp_app_server.fields import Fields, invalid, read_json
 
 Form = tuple[str, Constraint]
 """(the field's name as the client wrote it, what it asks for)."""
@@ -54,7 +53,7 @@ def schema_of(body: Fields, field: str) -> Constraint:
     schema: Any = body.data.get(field)
     if isinstance(schema, str):
         try:
-            schema = json.loads(schema)
+            schema = read_json(schema)
         except ValueError as error:
             raise body.refuse(field, f"a JSON schema: {error}") from error
     if not isinstance(schema, dict | bool):

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tensorsharp.errors import ConfigError
+from tensorsharp_app_server.connection import Connection
 
 GRACE_S = 10.0
 KEEP_OPEN_S = 75
@@ -57,7 +58,7 @@ class Program(uvicorn.Server):
             access_log=False,
             lifespan="off",
             ws="none",
-            http="httptools",
+            http=Connection,
             server_header=False,
             timeout_keep_alive=KEEP_OPEN_S,
             timeout_graceful_shutdown=max(1, round(grace_s)),

@@ -11,6 +11,8 @@ from tensorsharp_app_server.fields import Fields, are_ids, as_whole, invalid
 
 WHOLE = frozenset({"max_tokens", "top_k", "seed", "repeat_last_n"})
 
+_ID_DIGITS = 18
+"""Token ids have fewer digits by far."""
 SHARED = {
     "temperature": "temperature",
     "top_k": "top_k",
@@ -106,7 +108,7 @@ def _bias(bias: Fields) -> dict[int, float]:
     found: dict[int, float] = {}
     for key in bias.data:
         value = bias.number(key)
-        if not key.isdecimal() or not key.isascii():
+        if len(key) > _ID_DIGITS or not key.isdecimal() or not key.isascii():
             raise invalid("logit_bias", f"logit_bias has the key '{key[:40]}'; expected token ids.")
         if value is not None:
             found[int(key)] = value

@@ -80,11 +80,19 @@ class Visitors:
         if self._local_only and not _is_local_name(host):
             raise RefusedError(403, f"The server is not called '{host[:80]}'.", code="unknown_host", hint="Use localhost.")
         origin = headers.get("origin")
-        if origin is None or "*" in self._origins or origin in self._origins or urlsplit(origin).netloc == host:
+        if origin is None or "*" in self._origins or origin in self._origins or _host_of(origin) == host:
             return
         raise RefusedError(
             403, f"Pages of {origin[:80]} may not use this server.", code="unknown_origin", hint="Allow them with --cors ORIGIN."
         )
+
+
+def _host_of(origin: str) -> str | None:
+    """Name and port of an origin; None if it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def is_loopback(host: str) -> bool:
@@ -111,7 +119,13 @@ def _is_local_name(host: str) -> bool:
 
 
 async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
-    """The whole body. RefusedError (413) as soon as it is larger than `limit` bytes; DisconnectedError if the client leaves."""
+    """The whole body. RefusedError (413) as soon as it is larger than `limit` bytes, (415) if it is compressed; DisconnectedError
+    if the client leaves.
+    """
+    coding = headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        told = f"The body has the Content-Encoding {coding[:40]}; expected JSON as it is."
+        raise RefusedError(415, told, code="unsupported_encoding", final=True)
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)

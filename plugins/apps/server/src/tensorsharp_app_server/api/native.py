@@ -78,7 +78,7 @@ async def detokenize(call: Call) -> Body:
         size = served.llm.tokenizer.vocab_size
         if any(not 0 <= token < size for token in ids):
             raise call.body.refuse("tokens", f"token ids between 0 and {size - 1}", code="invalid_token")
-        text = served.llm.detokenize(ids, special=True)
+        text = await asyncio.to_thread(served.llm.detokenize, ids, special=True)
     return json_body({"content": text, "prompt": text})
 
 

@@ -53,7 +53,12 @@ def read_ask(body: Fields) -> Ask:
     names = openai.names(body)
     params = read_sampling(body, names) | read_serving(body)
     read_logprobs(body, params)
-    names |= {"prompt_ids": "messages", "reasoning": reasoning_field(body), "reasoning_budget": budget_field(body)}
+    names |= {
+        "prompt_ids": "messages",
+        "template_kwargs": "chat_template_kwargs",
+        "reasoning": reasoning_field(body),
+        "reasoning_budget": budget_field(body),
+    }
     options = read_options(body)
     if (form := read_form(body)) is not None:
         names["constraint"] = form[0]
