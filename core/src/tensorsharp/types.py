@@ -115,7 +115,8 @@ class Constraint:
 
     after: the constraint begins behind the first occurrence of this text in the reply, such as the end of reasoning, and before
     it all is allowed but to end; empty: it begins with the reply. opening: where `after` is given, a reply that does not begin
-    with this text is constrained from its start; empty: the prompt has begun what `after` ends.
+    with this text is constrained from its start, with no line break in front if it may begin otherwise; empty: the prompt has
+    begun what `after` ends.
     """
 
     kind: ConstraintKind

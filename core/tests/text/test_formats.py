@@ -158,6 +158,7 @@ CASES: list[tuple[str, str, Read]] = [
     ),
     ("channels", "<|channel|>ana", Read()),
     ("channels", "<|channel|>final<|message|>Ye", Read("Ye")),
+    ("channels", "<|channel|>final<|message|>\n\nYes.\n", Read("Yes.\n")),
     # recipients
     ("recipients", " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.", Read("Yes.", "Hm.")),
     ("recipients", "<|message|>Yes.<|eot|>", Read("Yes.")),

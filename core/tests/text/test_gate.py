@@ -146,6 +146,15 @@ def test_a_reply_may_begin_without_reasoning(constraints: Constraints) -> None:
     assert not allowed(half, ids("nk>[")[0])
 
 
+def test_without_reasoning_the_content_begins_at_once(constraints: Constraints) -> None:
+    choice = constraints.compile(Constraint("choice", '["end"]', after="</think>", opening="<think>"))
+    assert not allowed(choice.start(), ord("\n"))
+    assert run(choice.start(), ids("end")).complete
+    assert run(choice.start(), ids("<think>", "</think>", "\n", "end")).complete
+    broken = constraints.compile(Constraint("grammar", 'root ::= "\\n" "end"', after="</think>", opening="<think>"))
+    assert run(broken.start(), ids("\n", "end")).complete
+
+
 def test_a_reply_that_could_still_be_both(constraints: Constraints) -> None:
     constraint = Constraint("choice", '["<thin", "<think>"]', after="</think>", opening="<think>")
     grammar = constraints.compile(constraint)

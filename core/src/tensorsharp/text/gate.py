@@ -16,8 +16,9 @@ class Gate:
     """A :class:`~tensorsharp.protocols.constraint.Grammar` that holds behind the first `closing` text of a reply.
 
     Before it everything is allowed but to end, as far as what a token holds behind the closing text fits the grammar. opening:
-    the text with which that part begins; a reply that begins otherwise is constrained from its first token. Empty: the prompt has
-    begun it. Both texts may be control tokens, several tokens, or share a token with what stands around them.
+    the text with which that part begins; a reply that begins otherwise is constrained from its first token, and begins with no
+    line break if it may begin otherwise: those between reasoning and content are in the grammar. Empty: the prompt has begun it.
+    Both texts may be control tokens, several tokens, or share a token with what stands around them.
     """
 
     def __init__(self, grammar: GuidedGrammar, trie: TokenTrie, closing: str, opening: str = "") -> None:
@@ -29,6 +30,7 @@ class Gate:
         self._across = [(token, text) for token, text in enumerate(trie.texts) if last in text[:-1]]
         self.before = cache(self._before)
         self.openers = cache(self._openers)
+        self.direct = cache(self._direct)
 
     def start(self) -> GatedMatcher:
         return GatedMatcher(self)
@@ -65,6 +67,12 @@ class Gate:
                 mask[token] = self._fits(self.advance(0, text[len(rest) :])[1])
         return mask
 
+    def _direct(self) -> Mask:
+        """What a reply without the part before may begin with."""
+        mask = self.grammar.start().mask()
+        broken = np.array([text.startswith(b"\n") for text in self.trie.texts], np.bool_)
+        return mask & ~broken if (mask & ~broken).any() else mask
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -94,7 +102,9 @@ class GatedMatcher:
         if place.phase == "before":
             return self._gate.before(place.matched)
         openers = self._gate.openers(place.matched)
-        return openers | place.inner.mask() if place.fits else openers
+        if not place.fits:
+            return openers
+        return openers | (place.inner.mask() if place.matched else self._gate.direct())
 
     @property
     def accepting(self) -> bool:

@@ -58,6 +58,8 @@ def messages(shape: _Shape, *markers: str) -> ReplyFormat:
         while (yield from source.peek()):
             yield from source.take(START)
             kind = yield from source.attempt(_message(source, writer, tools))
+            if kind is not None:
+                writer.boundary()
             if formed and kind not in ("call", "reasoning"):
                 yield from source.text(Markers(), writer.content)
             elif kind == "call" or (yield from _body(source, writer.reasoning if kind == "reasoning" else writer.content)):
