@@ -53,12 +53,13 @@ def test_a_vector_does_not_depend_on_its_neighbours(llm: LLM) -> None:
         assert np.array_equal(llm.embed([ids])[0], vector)
 
 
-def test_a_vector_does_not_depend_on_how_its_prompt_is_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["reference", "ggml"])
+def test_a_vector_does_not_depend_on_how_its_prompt_is_cut(tmp_path: Path, backend: str) -> None:
     for pooling in (1, 3):
         file = write_tiny(tmp_path / f"{pooling}.gguf", tiny("qwen3", pooling=pooling))
         vectors = []
         for chunk in (7, 96):
-            with load(file, chunk_tokens=chunk) as made:
+            with load(file, backend=backend, chunk_tokens=chunk) as made:
                 vectors.append(made.embed(texts(5)))
         assert np.array_equal(vectors[0], vectors[1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -173,7 +174,7 @@ class ReferenceOps:
 
     def tap(self, name: str, x: Tensor) -> None:
         if name in self._wanted_taps:
-            self.taps[name] = f32(x).reshape(x.shape[0], -1)
+            self.taps[name] = f32(x).reshape(x.shape[0], math.prod(x.shape[1:]))  # -1 cannot be told where there are no rows
 
     def store(self, name: str, x: Tensor, *, at: Tensor | None = None) -> None:
         paging.write_rows(self._store, self._batch, name, f32(x), None if at is None else i32(at))
