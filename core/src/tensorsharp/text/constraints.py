@@ -14,6 +14,7 @@ from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.text.gate import Gate
 from tensorsharp.text.gbnf_lark import gbnf_to_lark
 from tensorsharp.text.masks import GuidedGrammar, TokenTrie, quoted, regular
+from tensorsharp.text.nesting import check_lark
 from tensorsharp.text.schemas import Schema, children, read_schema
 from tensorsharp.types import Constraint
 
@@ -85,8 +86,10 @@ def compile_constraint(constraint: Constraint, trie: TokenTrie) -> GuidedGrammar
     if kind in TEXT_KINDS:
         return trie.compile(f"start: {gap}TEXT\nTEXT: {terminal_of(constraint)}")
     if kind == "grammar":
-        return trie.compile(gbnf_to_lark(source))
-    _refuse_options(source)
+        source = gbnf_to_lark(source)
+    else:
+        _refuse_options(source)
+    check_lark(source)
     return trie.compile(source)
 
 

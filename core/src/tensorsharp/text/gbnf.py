@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from tensorsharp.errors import RequestError
+from tensorsharp.text.nesting import MAX_LEVELS
 
 Ranges = tuple[tuple[int, int], ...]
 """Code points, first and last of each range, ascending and apart."""
@@ -76,14 +77,25 @@ Node = Chars | Token | Rule | Sequence | Choice | Repeat
 def read_gbnf(source: str) -> dict[str, Node]:
     """Rule name -> what it describes, without what would never end. RequestError, with line and column, if it is no grammar."""
     rules = _Reader(source).grammar()
-    ending: set[str] = set()
-    while more := {name for name, node in rules.items() if name not in ending and _ended(node, ending) is not None}:
-        ending |= more
+    ending = _ending(rules)
     if "root" not in ending:
         raise RequestError(
             "The grammar is refused: no text that 'root' describes has an end.", param="constraint", code="invalid_grammar"
         )
     return {name: found for name, node in rules.items() if (found := _ended(node, ending)) is not None}
+
+
+def _ending(rules: dict[str, Node]) -> set[str]:
+    """The rules that have a text. A rule mostly refers to the next ones, or to those before: each way is a round for all of them."""
+    found: set[str] = set()
+    names, before = list(rules), -1
+    while len(found) > before:
+        before = len(found)
+        names.reverse()
+        for name in names:
+            if name not in found and _ended(rules[name], found) is not None:
+                found.add(name)
+    return found
 
 
 def _ended(node: Node, ending: set[str]) -> Node | None:
@@ -132,6 +144,8 @@ class _Reader:
         while self._at < len(self._source):
             start = self._at
             name = self._take(_NAME, "the name of a rule")[0]
+            if len(rules) == MAX_LEVELS:
+                self._fail(f"there are more than {MAX_LEVELS:,} rules", start)
             if name in rules:
                 self._fail(f"the rule {name!r} is there twice", start)
             self._skip(_BLANK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from tensorsharp.errors import RequestError
 from tensorsharp.text.dates import PATTERNS
+from tensorsharp.text.nesting import MAX_LEVELS, refuse_levels
 from tensorsharp.text.spellings import respelled
 
 MAX_DEPTH: Final = 64
@@ -130,6 +131,7 @@ def check_schema(schema: Any) -> Schema:
         _refuse("The schema is false, which nothing fits.")
     schema = respelled(schema)
     _check(schema, "#", schema)
+    _check_references(schema)
     return closed(schema)
 
 
@@ -237,7 +239,7 @@ def _check(schema: Schema, path: str, root: Schema) -> None:
         elif keyword not in ANNOTATIONS and (not keyword.startswith("x-") or keyword == "x-guidance"):
             _refuse_keyword(keyword, f"{path}/{_escaped(keyword)}")
     reference = schema.get("$ref", "#")
-    if reference.startswith("#/") and not _leads_somewhere(reference, root):
+    if reference.startswith("#/") and not _is_schema(_referred(reference, root)):
         _refuse(f"{path}/$ref is {reference!r:.100}, and there is no such place in the schema.")
     needed, required = schema.get("minProperties", 0), len(set(schema.get("required", ())))
     if needed > required + 1:
@@ -248,6 +250,29 @@ def _check(schema: Schema, path: str, root: Schema) -> None:
         )
     for place, child in children(schema):
         _check(child, f"{path}/{place}", root)
+
+
+def _check_references(root: Schema) -> None:
+    """Refuse what may be deeper than a compiler can follow: whatever is referred to may stand inside all else that is."""
+    levels = sum(_levels(_referred(reference, root)) for reference in set(_references(root)))
+    if levels > MAX_LEVELS:
+        refuse_levels("schema", f"references to {levels:,} levels of JSON", "unsupported_schema")
+
+
+def _references(value: Any) -> Iterator[str]:
+    """Also those in places where no keyword puts a schema: a reference may lead there."""
+    if isinstance(value, dict) and isinstance(value.get("$ref"), str):
+        yield value["$ref"]
+    for item in _inside(value):
+        yield from _references(item)
+
+
+def _levels(value: Any) -> int:
+    return 1 + max(map(_levels, _inside(value)), default=0) if isinstance(value, dict | list) else 0
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _refuse_keyword(keyword: str, path: str) -> NoReturn:
@@ -272,12 +297,11 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels == 0 or any(_deeper(item, levels - 1) for item in inside)
+    return levels == 0 or any(_deeper(item, levels - 1) for item in _inside(value))
 
 
-def _leads_somewhere(reference: str, root: Any) -> bool:
-    """Whether a JSON pointer behind `#` names a schema."""
+def _referred(reference: str, root: Any) -> Any:
+    """What a JSON pointer behind `#` names; None if there is nothing."""
     place = root
     for name in unquote(reference).split("/")[1:]:
         name = name.replace("~1", "/").replace("~0", "~")
@@ -286,8 +310,8 @@ def _leads_somewhere(reference: str, root: Any) -> bool:
         elif isinstance(place, list) and name.isdecimal() and int(name) < len(place):
             place = place[int(name)]
         else:
-            return False
-    return _is_schema(place)
+            return None
+    return place
 
 
 def _escaped(name: str) -> str:
