@@ -86,7 +86,7 @@ def read_gbnf(source: str) -> dict[str, Node]:
 
 
 def _ending(rules: dict[str, Node]) -> set[str]:
-    """The rules that have a text. A rule mostly refers to the next ones, or to those before: each way is a round for all of them."""
+    """The rules that have a text. A rule mostly refers to the next ones, or to those before: two rounds do then."""
     found: set[str] = set()
     names, before = list(rules), -1
     while len(found) > before:
