@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -130,4 +131,19 @@ def test_a_body_that_does_not_come(server: Served, monkeypatch: pytest.MonkeyPat
     assert (status, told["error"]["code"]) == (408, "body_timeout")
     client.send(BODY[-1:] + HEAD + b"\r\n" + BODY)
     assert client.answer()[0] == 200, "the rest of the body is passed over, and the connection can be used again"
+    client.close()
+
+
+def test_a_client_that_does_not_read(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the buffers of both systems hold waits for it, though its request has ended."""
+    monkeypatch.setattr(connection, "STALL_S", 0.05)
+    client = Client(server)
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    port = client.socket.getsockname()[1]
+    body = json.dumps({"model": "staged", "messages": [{"role": "user", "content": "x" * (16 << 20)}]}).encode()
+    client.send(b"POST /apply-template HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    until = time.monotonic() + 60
+    while any(one.client[1] == port for one in server.program.server_state.connections):
+        assert time.monotonic() < until
+        time.sleep(0.01)
     client.close()

@@ -17,6 +17,8 @@ HEAD_S = 60.0
 """How long a client may take to send the head of a request, once it is connected or has begun."""
 HEAD_BYTES = 1 << 18
 """Heads that come in several pieces may have so many bytes; browsers and proxies stay far below."""
+STALL_S = 600.0
+"""How long a client may read nothing while more waits for it than the buffers between them hold."""
 
 
 class Connection(HttpToolsProtocol):
@@ -29,6 +31,7 @@ class Connection(HttpToolsProtocol):
     _head = 0
     _in_body = False
     _late: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -36,7 +39,16 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waited()
+        self._reads_on()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._stalled = self.loop.call_later(STALL_S, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._reads_on()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -91,6 +103,11 @@ class Connection(HttpToolsProtocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+    def _reads_on(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _refuse(self, status: int, message: str, code: str) -> None:
         self._waited()
