@@ -68,7 +68,7 @@ class Director:
         self.pace.set()
         self.load_gate.set()
 
-    def wait_steps(self, count: int, timeout: float = 10) -> bool:
+    def wait_steps(self, count: int, timeout: float = 60) -> bool:
         """Until `count` steps have begun."""
         with self.stepped:
             return self.stepped.wait_for(lambda: self.steps >= count, timeout)

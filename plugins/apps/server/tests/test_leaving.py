@@ -30,7 +30,7 @@ class Client:
     def __init__(self, server: Served, path: str = "/v1/chat/completions", **body: Any) -> None:
         host, port = server.url.removeprefix("http://").split(":")
         self.id = uuid.uuid4().hex
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         content = json.dumps({"model": "staged", "messages": ASKED, **body}).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nX-Request-Id: {self.id}\r\nContent-Length: {len(content)}\r\n\r\n"
         self.socket.sendall(head.encode() + content)
@@ -61,7 +61,7 @@ class Departures(logging.Handler):
     def wait(self, client: Client) -> None:
         """Until the server has noticed that this one left, and told the engine."""
         with self._changed:
-            assert self._changed.wait_for(lambda: client.id in self._ids, timeout=20)
+            assert self._changed.wait_for(lambda: client.id in self._ids, timeout=60)
 
 
 @pytest.fixture
