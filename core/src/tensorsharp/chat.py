@@ -181,7 +181,7 @@ def start_chat(
         constraint=asked.constraint,
         budget=asked.reasoning_budget,
     )
-    formed = asked.constraint is not None and bool(tools) and not required
+    formed = asked.constraint is not None and not asked.constraint.after and not required
     handle, sampling = llm.submit(made, params, grammar)
     return ChatGeneration(
         handle,

@@ -37,6 +37,7 @@ SPACED = INVOKE.replace(D, f"{D} ")
 ATEM = '<atem:invoke name="weather">\n<atem:parameter name="city">Bern</atem:parameter>\n</atem:invoke>'
 XML = "<function=weather>\n<parameter=city>\nBern\n</parameter>\n</function>"
 ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|>"
+ANSWER = "<|start|>assistant<|channel|>final<|message|>"
 
 CASES: list[tuple[str, str, Read]] = [
     # tagged JSON
@@ -179,6 +180,14 @@ CASES: list[tuple[str, str, Read]] = [
 def test_a_reply_is_read(name: str, text: str, expected: Read) -> None:
     reader = read_every_way if len(text) < 1000 else lambda format, text: read(format, [text])
     assert reader(format_of(name), text) == expected
+
+
+@pytest.mark.parametrize("tools", [TOOLS, Tools(())])
+@pytest.mark.parametrize(("name", "before"), [("tagged_json", "<think>Hm.</think>"), ("channels", f"{ANALYSIS}{ANSWER}")])
+def test_before_content_in_a_form_line_breaks_alone_are_left_out(name: str, before: str, tools: Tools) -> None:
+    for pieces in ([f"{before}\n\n a <think>"], f"{before}\n\n a <think>"):
+        assert read(format_of(name), pieces, tools=tools, formed=True) == Read(" a <think>", "Hm.")
+    assert read(format_of(name), f"{before} a") == Read("a", "Hm.")
 
 
 @pytest.mark.parametrize("name", FORMATS)

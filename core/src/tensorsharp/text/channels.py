@@ -134,7 +134,7 @@ class _Tagged:
         formed: bool,
     ) -> None:
         self.source, self.writer, self.tools, self.calls, self.reasoning = source, writer, tools, calls, reasoning
-        self.formed = formed and calls is not None
+        self.formed = formed
         self.answering = False
 
     def read(self, thinking: bool) -> Steps[None]:
@@ -162,7 +162,8 @@ class _Tagged:
 
     def _marked(self) -> Steps[bool]:
         """Whether markup follows, behind white space at most."""
-        return (yield from self.source.ahead(*self._openers(False), *self._marks(False)))
+        markup = (*self._openers(False), *self._marks(False))
+        return bool(markup) and (yield from self.source.ahead(*markup))
 
     def _begins_bare(self) -> Steps[bool]:
         bare = self.calls.bare if self.calls else None
@@ -216,8 +217,8 @@ PLAIN: Final = tagged_reply(None, None)
 class ReplyParser:
     """Reads one reply. The deltas joined do not depend on how the text was cut.
 
-    opened: the prompt ends inside the reasoning. formed: the content has a form, so that no call stands in it.
-    salt: see :class:`~tensorsharp.text.deltas.Writer`.
+    opened: the prompt ends inside the reasoning. formed: the content has a form, so that nothing in it is markup, and
+    of white space before it only line breaks are left out. salt: see :class:`~tensorsharp.text.deltas.Writer`.
     """
 
     def __init__(
@@ -230,7 +231,7 @@ class ReplyParser:
         salt: bytes = b"",
     ) -> None:
         self._source = Source()
-        self._writer = Writer(salt)
+        self._writer = Writer(salt, formed=formed)
         self._steps = format.read(self._source, self._writer, tools or Tools(()), opened, formed)
 
     def feed(self, text: str) -> list[Delta]:

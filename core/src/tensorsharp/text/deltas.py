@@ -56,12 +56,13 @@ class Writer:
 
     White space between a text and markup belongs to the markup: it is held back and left out. Two blocks of content, or of
     reasoning, with something else between them are set apart by an empty line.
-    salt: what identifiers depend on beside the call itself.
+    salt: what identifiers depend on beside the call itself. formed: content has a form; before it are line breaks alone.
     """
 
-    def __init__(self, salt: bytes) -> None:
+    def __init__(self, salt: bytes, *, formed: bool = False) -> None:
         self.calls = 0
         self._salt = salt
+        self._formed = formed
         self._deltas: list[Delta] = []
         self._kind: Literal["content", "reasoning"] = "content"
         self._given = {"content": False, "reasoning": False}
@@ -119,7 +120,7 @@ class Writer:
             self.boundary()
             self._kind = kind
         if self._opens:
-            text = text.lstrip()
+            text = text.lstrip("\n" if self._formed and kind == "content" else None)
         if not text:
             return
         if self._opens and self._given[kind]:
