@@ -220,15 +220,22 @@ def test_threads_share_the_limit(tmp_path: Path) -> None:
     assert on_disk(tmp_path) == folder.nbytes <= 1000
 
 
-def test_a_full_disk_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_counted_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = EntryFolder(tmp_path)
 
     def full(self: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    assert not write(folder, "a")
-    assert (folder.failed, folder.nbytes, len(folder)) == (1, 0, 0)
+    for round in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_bytes", full)
+            assert not any(write(folder, name) for name in "ab")
+        assert (folder.failed, folder.nbytes, len(folder)) == (2 * round, 0, 0)
+        assert [record.getMessage().split(": ")[-1] for record in caplog.records] == ["No space left on device"] * round
+        assert write(folder, "a")
+        folder.drop("a")
 
 
 def test_a_folder_that_cannot_be_one_is_refused(tmp_path: Path) -> None:

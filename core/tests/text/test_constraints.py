@@ -176,6 +176,8 @@ def test_compiled_constraints_are_kept(tokenizer: Tokenizer) -> None:
             "#/exclusiveMaximum is -9007199254740992; expected a number of at least -9007199254740991",
         ),
         ({"multipleOf": 0}, "#/multipleOf is 0"),
+        ({"multipleOf": 1000003}, "multipleOf is 1000003, with all others above 100,000 without factors 2 and 5"),
+        ({"allOf": [{"multipleOf": 9973}, {"multipleOf": 996.7}]}, "multipleOf is 996.7, with all others"),
         ({"multipleOf": 10**14}, "#/multipleOf is 100000000000000; expected a number above 0, of at most 14 digits"),
         ({"propertyNames": {"maxLength": 3}}, "#/propertyNames: the keyword 'propertyNames'"),
         ({"propertyNames": {"enum": ["a"]}, "properties": {"b": {}}}, "#/propertyNames: the keyword 'propertyNames'"),

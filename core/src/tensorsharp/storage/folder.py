@@ -49,6 +49,7 @@ class EntryFolder:
         self.entries = entries
         self.nbytes = 0
         self.deleted = self.leftovers = self.evicted = self.refused = self.failed = 0
+        self._told: str | None = None
         self._spared = spared
         self._lock = threading.RLock()
         self._index: OrderedDict[str, int] = OrderedDict()
@@ -190,14 +191,22 @@ class EntryFolder:
                     self.nbytes += len(data)
                     self._reserved -= len(data)
                     self._seen = self._changed()
+                    self._told = None
                 return True
             except FileNotFoundError:
                 continue
             except OSError as error:
-                logger.warning("%s: cached state cannot be written: %s", self.folder, error.strerror or error)
+                self._tell(error.strerror or str(error))
                 self._unlink(part)
                 break
         return False
+
+    def _tell(self, reason: str) -> None:
+        """Once: a full disk is full for every entry. Again after something could be written."""
+        with self._lock:
+            known, self._told = self._told == reason, reason
+        if not known:
+            logger.warning("%s: cached state cannot be written: %s", self.folder, reason)
 
     def _make_room(self, size: int, more: int) -> None:
         """Give entries up until a file of `size` bytes and `more` entries fit. What it replaces still takes its bytes."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from difflib import get_close_matches
+from math import lcm
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
@@ -110,6 +111,8 @@ _DIGITS: Final = 15
 """All of so many digits of a decimal number count in float64."""
 _HOST_NAME: Final = 253
 """Characters of a host name, at most (RFC 1034, 3.1: 255 bytes with the length of each label and an empty one at the end)."""
+MAX_REMAINDERS: Final = 100_000
+"""A million of them take 10 seconds and half a gigabyte."""
 MAX_STEP: Final = 10 ** (_DIGITS - 1) - 1
 EXACT: Final = 2**53 - 1
 """Up to here, and down to its negative, float64 has every whole number (RFC 8259, section 6)."""
@@ -132,6 +135,7 @@ def check_schema(schema: Any) -> Schema:
     schema = respelled(schema)
     _check(schema, "#", schema)
     _check_references(schema)
+    _check_steps(schema)
     return closed(schema)
 
 
@@ -254,17 +258,43 @@ def _check(schema: Schema, path: str, root: Schema) -> None:
 
 def _check_references(root: Schema) -> None:
     """Refuse what may be deeper than a compiler can follow: whatever is referred to may stand inside all else that is."""
-    levels = sum(_levels(_referred(reference, root)) for reference in set(_references(root)))
+    levels = sum(_levels(_referred(reference, root)) for reference in set(_referring(root)))
     if levels > MAX_LEVELS:
         refuse_levels("schema", f"references to {levels:,} levels of JSON", "unsupported_schema")
 
 
-def _references(value: Any) -> Iterator[str]:
-    """Also those in places where no keyword puts a schema: a reference may lead there."""
-    if isinstance(value, dict) and isinstance(value.get("$ref"), str):
-        yield value["$ref"]
+def _referring(root: Schema) -> Iterator[str]:
+    return (reference for reference in _every(root, "$ref") if isinstance(reference, str))
+
+
+def _check_steps(root: Schema) -> None:
+    """Refuse steps that have too many remainders together: those of one value may come from several places."""
+    together = 1
+    for step in _every(root, "multipleOf"):
+        if _is_number(step) and 0 < step <= MAX_STEP:
+            together = lcm(together, _remainders(step))
+        if together > MAX_REMAINDERS:
+            _refuse(
+                f"multipleOf is {step}, with all others above {MAX_REMAINDERS:,} without factors 2 and 5; expected less.",
+                code="unsupported_schema",
+            )
+
+
+def _remainders(step: float) -> int:
+    """How many of its remainders llguidance keeps apart while it reads digits."""
+    found = int("".join(map(str, Decimal(repr(step)).as_tuple().digits)))
+    for factor in (2, 5):
+        while found % factor == 0:
+            found //= factor
+    return found
+
+
+def _every(value: Any, keyword: str) -> Iterator[Any]:
+    """What stands behind a keyword, also in places where no keyword puts a schema: a reference may lead there."""
+    if isinstance(value, dict) and keyword in value:
+        yield value[keyword]
     for item in _inside(value):
-        yield from _references(item)
+        yield from _every(item, keyword)
 
 
 def _levels(value: Any) -> int:
