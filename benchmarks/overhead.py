@@ -162,8 +162,8 @@ def arguments() -> argparse.Namespace:
     counts = {
         "threads": (os.cpu_count() or 1, 1, "of the backend (default: all cores)"),
         "streams": (16, 1, "at the same time, and slots (default: 16)"),
-        "rounds": (3, 1, "counted rounds (default: 3)"),
-        "firsts": (8, 1, "first texts in a round (default: 8)"),
+        "rounds": (12, 1, "counted rounds (default: 12)"),
+        "firsts": (4, 1, "first texts in a round (default: 4)"),
         "words": (20, 1, "of a question (default: 20)"),
         "tokens": (64, 2, "of an answer (default: 64)"),
         "context": (512, 2, "tokens of one stream (default: 512)"),
