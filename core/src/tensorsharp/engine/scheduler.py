@@ -127,17 +127,17 @@ class Scheduler:
 
     def plan(self) -> list[Work]:
         """The work of one step; blocks for it are allocated. Empty if there is nothing to do."""
-        suspects = [s for s in sorted([*self.running, *self.waiting], key=_RANK) if s.suspect]
-        if suspects:
+        suspect = min((s for s in (*self.running, *self.waiting) if s.suspect), key=_RANK, default=None)
+        if suspect is not None:
             step = Step(self.step_tokens)
-            self._advance_alone(suspects[0], step)
+            self._advance_alone(suspect, step)
             if step.work:
                 return step.work
         replies = sum(sequence.replying for sequence in self.running)
         prompt_rows = self.step_tokens - replies
         step = Step(min(prompt_rows, self.busy_tokens) if replies else prompt_rows)
         self._continue(step, self.running)
-        if not suspects:  # else those that run make room
+        if suspect is None:  # else those that run make room
             self._admit(step, [*self.waiting])
         return step.work
 
