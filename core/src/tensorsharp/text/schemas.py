@@ -14,6 +14,7 @@ from tensorsharp.errors import RequestError
 from tensorsharp.text.dates import PATTERNS
 from tensorsharp.text.nesting import MAX_LEVELS, refuse_levels
 from tensorsharp.text.spellings import respelled
+from tensorsharp.text.subschemas import LISTS, MAPS, ONE, with_inner
 
 MAX_DEPTH: Final = 64
 """Levels of nested JSON in a schema."""
@@ -116,9 +117,6 @@ MAX_REMAINDERS: Final = 100_000
 MAX_STEP: Final = 10 ** (_DIGITS - 1) - 1
 EXACT: Final = 2**53 - 1
 """Up to here, and down to its negative, float64 has every whole number (RFC 8259, section 6)."""
-_ONE: Final = ("items", "additionalProperties")
-_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
-_MAPS: Final = ("$defs", "definitions", "properties", "patternProperties")
 
 
 def read_schema(source: str) -> Schema:
@@ -176,22 +174,7 @@ def closed(schema: Schema) -> Schema:
         made["maxLength"] = min(made.get("maxLength", _HOST_NAME), _HOST_NAME)
     if made.get("format") in PATTERNS:
         made["allOf"] = [*made.get("allOf", ()), {"pattern": PATTERNS[made.pop("format")]}]
-    return _with_inner(made, closed)
-
-
-def _with_inner(schema: dict[str, Any], change: Callable[[Schema], Schema]) -> dict[str, Any]:
-    """A schema whose inner ones are changed."""
-    made = dict(schema)
-    for keyword in _ONE:
-        if keyword in made:
-            made[keyword] = change(made[keyword])
-    for keyword in _LISTS:
-        if keyword in made:
-            made[keyword] = [change(item) for item in made[keyword]]
-    for keyword in _MAPS:
-        if keyword in made:
-            made[keyword] = {name: change(item) for name, item in made[keyword].items()}
-    return made
+    return with_inner(made, closed)
 
 
 def _inward(bound: float, up: bool) -> float:
@@ -213,13 +196,13 @@ def children(schema: Schema) -> Iterator[tuple[str, Schema]]:
     """The schemas directly inside one, each with its path from there."""
     if isinstance(schema, bool):
         return
-    for keyword in _ONE:
+    for keyword in ONE:
         if keyword in schema:
             yield keyword, schema[keyword]
-    for keyword in _LISTS:
+    for keyword in LISTS:
         for number, item in enumerate(schema.get(keyword, ())):
             yield f"{keyword}/{number}", item
-    for keyword in _MAPS:
+    for keyword in MAPS:
         for name, item in schema.get(keyword, {}).items():
             yield f"{keyword}/{_escaped(name)}", item
 
@@ -229,7 +212,7 @@ def moved(schema: Schema, place: str) -> Schema:
     if isinstance(schema, bool):
         return schema
     reference = {"$ref": place + schema["$ref"].removeprefix("#")} if "$ref" in schema else {}
-    return _with_inner({**schema, **reference}, lambda inner: moved(inner, place))
+    return with_inner({**schema, **reference}, lambda inner: moved(inner, place))
 
 
 def _check(schema: Schema, path: str, root: Schema) -> None:

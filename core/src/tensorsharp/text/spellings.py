@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tensorsharp.text.subschemas import with_inner
+
 STANDARD_FORMATS: Final = (
     frozenset({"date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"})
     | frozenset({"uri", "uri-reference", "iri", "iri-reference", "uri-template", "uuid", "regex"})
     | frozenset({"json-pointer", "relative-json-pointer"})
 )
 """The formats that draft 2020-12 defines (JSON Schema Validation, section 7.3). Another one constrains nothing by itself."""
-_INSIDE: Final = ("items", "additionalProperties")
-_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
-_MAPS: Final = ("$defs", "definitions", "properties", "patternProperties")
 
 
 def respelled(schema: Any) -> Any:
@@ -28,16 +27,7 @@ def respelled(schema: Any) -> Any:
         return schema
     made = _without_own_format(_with_named_properties(_with_prefix_items(schema)))
     made.pop("$schema", None)
-    for keyword in _INSIDE:
-        if keyword in made:
-            made[keyword] = respelled(made[keyword])
-    for keyword in _LISTS:
-        if isinstance(made.get(keyword), list):
-            made[keyword] = [respelled(item) for item in made[keyword]]
-    for keyword in _MAPS:
-        if isinstance(made.get(keyword), dict):
-            made[keyword] = {name: respelled(item) for name, item in made[keyword].items()}
-    return made
+    return with_inner(made, respelled)
 
 
 def _with_prefix_items(schema: Mapping[str, Any]) -> dict[str, Any]:
