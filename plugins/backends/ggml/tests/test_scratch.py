@@ -59,6 +59,19 @@ def test_graphs_of_as_many_nodes_have_plans_of_their_own(
     assert len(one.runner._graphs) == len(taps)
 
 
+def test_a_tap_may_have_any_name(
+    native_backend: Any, machine: Any, memory_file: Any, rows: Any, ragged_batch: Any, tokens: list[int]
+) -> None:
+    def write(ops: Ops, batch: ModelBatch) -> Any:
+        h = ops.take(ops.weight("embd"), batch.tokens)
+        ops.tap("logits", h)
+        return ops.linear(h, ops.weight("w"))
+
+    found = machine(native_backend(1), memory_file(TENSORS), write).step(ragged_batch(rows(tokens)), ["logits"])
+    np.testing.assert_array_equal(found.taps["logits"], TENSORS["embd"][2][tokens])
+    assert not np.array_equal(found.logits, found.taps["logits"])
+
+
 def test_smaller_graphs_take_no_memory(
     native_backend: Any, machine: Any, memory_file: Any, rows: Any, ragged_batch: Any, tokens: list[int]
 ) -> None:

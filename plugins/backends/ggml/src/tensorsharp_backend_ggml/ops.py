@@ -42,4 +42,4 @@ class GgmlOps(Stateful):
     def tap(self, name: str, x: Tensor) -> None:
         if name in self._wanted:
             rows = node(x)
-            self.found[name] = self.b.output(name, self.regroup(rows, (rows.shape[0], math.prod(rows.shape[1:]))))
+            self.found[name] = self.b.output(f"tap {name}", self.regroup(rows, (rows.shape[0], math.prod(rows.shape[1:]))))
