@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +25,16 @@ from tensorsharp_app_server.settings import ServerSettings
 
 PATIENCE_S = 120.0
 """For a machine that has much else to do; only what never answers gets that far."""
+
+
+def until(check: Callable[[], bool], within: float = PATIENCE_S) -> bool:
+    """Whether something comes true in time."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        if check():
+            return True
+        time.sleep(0.01)
+    return False
 
 
 class Served:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness import until
 
 if TYPE_CHECKING:
     from conftest import Serve
@@ -17,15 +18,6 @@ PATH = "/v1/completions"
 
 def loaded(server: Served) -> list[str]:
     return [model["name"] for model in server.http.get("/stats").json()["models"]]
-
-
-def until(check: Any, within: float = 5) -> bool:
-    end = time.monotonic() + within
-    while time.monotonic() < end:
-        if check():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_the_list_of_models(serve: Serve) -> None:

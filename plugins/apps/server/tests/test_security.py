@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from harness import until
 
 from tensorsharp.errors import ConfigError
 from tensorsharp_app_server.security import read_keys
@@ -109,13 +110,18 @@ def test_a_request_keeps_its_id(server: Served) -> None:
     assert len(server.http.get("/nowhere", headers={"x-request-id": "a b"}).headers["x-request-id"]) == 32
 
 
+def answered(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "tensorsharp.server" and record.msg == "answered"]
+
+
 def test_the_log_has_a_line_a_request_and_no_secret(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     server = serve(api_keys=("schluessel",))
     headers = {"authorization": "Bearer schluessel", "x-request-id": "mine-2"}
     with caplog.at_level(logging.DEBUG, logger="tensorsharp"):
         server.http.post(PATH, json=BODY, headers=headers)
         server.http.post(PATH, json=BODY | {"temperature": "geheim"}, headers=headers)
-    lines = [record for record in caplog.records if record.name == "tensorsharp.server" and record.msg == "answered"]
+        assert until(lambda: len(answered(caplog)) == 2)  # a line is written once its answer is gone
+    lines = answered(caplog)
     assert [(line.id, line.status) for line in lines] == [("mine-2", 200), ("mine-2", 400)]  # type: ignore[attr-defined]
     (ended,) = [record for record in caplog.records if record.msg == "request ended"]
     assert (ended.id, ended.tokens_out) == ("mine-2", 1)  # type: ignore[attr-defined]
