@@ -83,6 +83,28 @@ def test_asyncio_gives_the_same() -> None:
     assert (deltas, reply) == (list(running(f"a{CALL}b")), running(f"a{CALL}b").result())
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("<think>Hm.</think>Yes.", 4),
+        ("<think>Hm. </think>Yes.", 4),
+        (f"<think>Hm.</think>{CALL}<think>So.</think>Yes.", 8),
+        ("<think>Hm", 3),
+        ("Yes.", 0),
+        (CALL, 0),
+    ],
+    ids=["before an answer", "without the space behind it", "twice", "cut", "none", "a call"],
+)
+def test_reasoning_tokens_do_not_depend_on_how_they_come(text: str, count: int) -> None:
+    async def at_once(generation: ChatGeneration) -> int:
+        while await generation.ready():
+            continue
+        return (await generation.wait()).reasoning_tokens
+
+    assert running(text).result().reasoning_tokens == count
+    assert asyncio.run(at_once(running(text))) == count
+
+
 def test_identifiers_depend_on_prompt_index_and_call() -> None:
     def ids(salt: bytes, text: str) -> list[str]:
         parser = ReplyParser(FORMAT, TOOLS, salt=salt)

@@ -68,13 +68,17 @@ class ChatOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A finished reply. finish_reason: `tool_calls` for a reply that ended with calls. reply: its tokens and their text."""
+    """A finished reply. finish_reason: `tool_calls` for a reply that ended with calls. reply: its tokens and their text.
+
+    reasoning_tokens: those of the reply that gave its reasoning, with the markup before it.
+    """
 
     content: str
     reasoning: str
     tool_calls: tuple[ToolCall, ...]
     finish_reason: FinishReason | Literal["tool_calls"]
     reply: Reply
+    reasoning_tokens: int = 0
 
 
 class ChatGeneration(Running[Delta]):
@@ -102,6 +106,8 @@ class ChatGeneration(Running[Delta]):
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[ToolCall] = []
+        self._silent = 0  # tokens since the last delta
+        self._reasoned = 0
 
     def result(self) -> ChatReply:
         """Read the rest and wait for the end."""
@@ -121,6 +127,7 @@ class ChatGeneration(Running[Delta]):
         deltas = self._parser.feed(piece) if piece else []
         if token is None:
             deltas += self._parser.finish()
+        self._count(token, deltas)
         made: list[Delta] = []
         for delta in deltas:
             if not self._cut:
@@ -128,6 +135,13 @@ class ChatGeneration(Running[Delta]):
         if token is None and not self._cut:
             made += self._said(self._stops.release())
         return made
+
+    def _count(self, token: int | None, deltas: Sequence[Delta]) -> None:
+        """Tokens belong to the delta that they made certain."""
+        self._silent += token is not None
+        if deltas:
+            self._reasoned += self._silent if any(isinstance(delta, ReasoningDelta) for delta in deltas) else 0
+            self._silent = 0
 
     def _deliver(self, delta: Delta) -> list[Delta]:
         if isinstance(delta, ContentDelta):
@@ -160,6 +174,7 @@ class ChatGeneration(Running[Delta]):
             tool_calls=tuple(self._calls),
             finish_reason="tool_calls" if self._calls and reply.finish_reason == "stop" else reply.finish_reason,
             reply=reply,
+            reasoning_tokens=self._reasoned,
         )
 
 

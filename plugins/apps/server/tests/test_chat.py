@@ -38,6 +38,7 @@ def test_an_answer(server: Served) -> None:
         "completion_tokens": 14,
         "total_tokens": prompt + 14,
         "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
     assert (data["timings"]["prompt_n"], data["timings"]["predicted_n"]) == (prompt - cached, 14)
     (told,) = data["tensorsharp"]["replies"]
@@ -229,6 +230,13 @@ def test_an_error_after_the_first_byte_is_in_the_stream(server: Served) -> None:
     server.director.breaks = 3
     assert server.http.post(CHAT, json={"messages": ASKED, "model": "staged"}).status_code == 500
     assert server.post(CHAT, model="staged", messages=ASKED, max_tokens=1)["choices"]
+
+
+def test_reasoning_is_counted(thinker: Served) -> None:
+    thinker.director.script = "<think>Hm.</think>Ja."
+    usage = thinker.post(CHAT, model="thinker", messages=ASKED, n=2)["usage"]
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": 2 * len("<think>Hm.")}, "a token is a letter"
+    assert usage["completion_tokens"] == 2 * len("<think>Hm.</think>Ja.")
 
 
 def test_past_replies_stay_the_ids_that_they_were_where_asked(server: Served) -> None:

@@ -75,6 +75,7 @@ def usage(done: Sequence[ChatReply], count: int = 1) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(found.cached for found in first)},
+        "completion_tokens_details": {"reasoning_tokens": sum(one.reasoning_tokens for one in done)},
     }
 
 

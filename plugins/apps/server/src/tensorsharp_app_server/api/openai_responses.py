@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.routing import Route
 
-from tensorsharp.chat import ChatReply, ReasoningDelta
+from tensorsharp.chat import ChatReply
 from tensorsharp.types import EFFORTS, SamplingParams
 from tensorsharp_app_server.answers import Body, Stream, json_body
 from tensorsharp_app_server.api import openai, responses
@@ -123,16 +123,10 @@ class _Reply:
         self.response = _begun(call, ask, answers)
         self._answers = answers
         self._items = Items(call.id, responses.namespaces(call.body))
-        self._read = 0
-        self._thought = 0
 
     def take(self, chunk: Chunk) -> Iterator[Event]:
         """The events of one chunk."""
         if chunk.delta is not None:
-            read = len(self._answers.running[0].tokens)
-            if isinstance(chunk.delta, ReasoningDelta):
-                self._thought += read - self._read
-            self._read = read
             entries = chat_entries(self._answers.served, chunk.tokens)
             yield from self._items.take(chunk.delta, entries)
         if chunk.done is not None:
@@ -153,7 +147,7 @@ class _Reply:
             "input_tokens": found.prompt,
             "input_tokens_details": {"cached_tokens": found.cached, "cache_write_tokens": 0},
             "output_tokens": found.completion,
-            "output_tokens_details": {"reasoning_tokens": self._thought},
+            "output_tokens_details": {"reasoning_tokens": done.reasoning_tokens},
             "total_tokens": found.prompt + found.completion,
         }
 
