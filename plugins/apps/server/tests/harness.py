@@ -61,7 +61,9 @@ class Served:
         at_once = self._how.pop("at_once", False)
         grace = self._how.pop("grace_s", 1)
         self.host = ModelHost(self._catalog, lambda path: self.director.open(path, **loading), **self._how)
-        self.program = Program(create_app(self.host, self._settings), grace_s=grace)
+        app = create_app(self.host, self._settings)
+        self.routes = app.routes
+        self.program = Program(app, grace_s=grace)
         listening = listen("127.0.0.1", 0)
         self.url = url(listening)
         self.loop = asyncio.get_running_loop()

@@ -47,6 +47,12 @@ class Client:
         self.close()
         return status, told["error"]["code"]
 
+    def rest(self) -> bytes:
+        """All that comes until the server closes the connection."""
+        found = self._read.read()
+        self.close()
+        return found
+
     def close(self) -> None:
         self._read.close()
         self.socket.close()
@@ -91,7 +97,11 @@ def test_a_socket_of_the_web_is_answered_as_http(server: Served) -> None:
 def test_this_is_no_proxy(server: Served) -> None:
     client = Client(server)
     client.send(b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n")
-    assert client.refusal() == (405, "wrong_method")
+    head, _, told = client.rest().partition(b"\r\n\r\n")
+    status, *headers = head.split(b"\r\n")
+    assert status == b"HTTP/1.1 405 Method Not Allowed"
+    assert b"allow: " in headers, "that nothing is allowed is told, too"
+    assert json.loads(told)["error"]["code"] == "wrong_method"
 
 
 def test_a_head_without_end(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:

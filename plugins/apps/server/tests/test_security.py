@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from pathlib import Path
@@ -28,6 +29,7 @@ def test_a_key_is_asked_for(serve: Serve) -> None:
     for headers in ({}, {"authorization": "Bearer three"}, {"authorization": "Basic one"}, {"x-api-key": ""}):
         answer = server.http.post(PATH, json=BODY, headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert answer.headers["www-authenticate"] == "Bearer"
     for path in ("/v1/models", "/metrics", "/stats", "/nowhere"):
         assert server.http.get(path).status_code == 401
     for headers in ({"authorization": "Bearer one"}, {"authorization": "bearer two"}, {"x-api-key": "two"}):
@@ -132,8 +134,32 @@ def test_the_log_has_a_line_a_request_and_no_secret(serve: Serve, caplog: pytest
 
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
-    [("GET", "/nowhere", 404, "unknown_path"), ("GET", PATH, 405, "wrong_method"), ("DELETE", "/v1/models", 405, "wrong_method")],
+    [
+        ("GET", "/nowhere", 404, "unknown_path"),
+        ("POST", f"{PATH}/", 404, "unknown_path"),  # of which no body is read, so that it cannot be wrong
+        ("GET", PATH, 405, "wrong_method"),
+        ("DELETE", "/v1/models", 405, "wrong_method"),
+    ],
 )
 def test_wrong_addresses(server: Served, method: str, path: str, status: int, code: str) -> None:
     answer = server.http.request(method, path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_every_address_tells_its_methods(server: Served) -> None:
+    """RFC 9110, 15.5.6; and a HEAD is answered as the GET would be, without the body (9.3.2)."""
+    paths = [re.sub(r"{(\w+)(:\w+)?}", "staged", one.path) for one in server.routes]
+    assert len(paths) > 40
+    for path in paths:
+        refused = server.http.options(path)
+        assert refused.status_code == 405
+        allowed = refused.headers["allow"].split(", ")
+        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
+            answer = server.http.request(method, path)
+            assert (answer.status_code == 405, answer.headers.get("allow")) == (
+                (False, None) if method in allowed else (True, refused.headers["allow"])
+            )
+        if "GET" in allowed:
+            got, head = server.http.get(path), server.http.head(path)
+            assert (head.status_code, head.headers["content-type"]) == (got.status_code, got.headers["content-type"])
+            assert (head.content, int(head.headers["content-length"]) > 0) == (b"", True)

@@ -58,7 +58,7 @@ class _Nowhere:
     """Answers for paths that nobody serves."""
 
     def __init__(self, service: Service) -> None:
-        self._endpoint = Endpoint(service, openai.WIRE, _no_such_path)
+        self._endpoint = Endpoint(service, openai.WIRE, _no_such_path, reads=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._endpoint(scope, receive, send)

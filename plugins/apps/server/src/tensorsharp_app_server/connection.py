@@ -88,7 +88,7 @@ class Connection(HttpToolsProtocol):
         """Read the request again without the offer of another protocol. rest: what came behind its head."""
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self._refuse(405, "CONNECT is for proxies, and this is none.", "wrong_method")
+            self._refuse(405, "CONNECT is for proxies, and this is none.", "wrong_method", allowed=())
             return
         head = [b"%s %s HTTP/1.1" % (method, self.url), *(b"%s: %s" % one for one in self.headers if one[0] != b"upgrade")]
         self.parser = httptools.HttpRequestParser(self)
@@ -109,12 +109,15 @@ class Connection(HttpToolsProtocol):
             self._stalled.cancel()
             self._stalled = None
 
-    def _refuse(self, status: int, message: str, code: str) -> None:
+    def _refuse(self, status: int, message: str, code: str, allowed: tuple[str, ...] | None = None) -> None:
         self._waited()
-        content = encoded(openai.WIRE.error(failure(RefusedError(status, message, code=code))))
+        told = failure(RefusedError(status, message, code=code, allowed=allowed))
+        content = encoded(openai.WIRE.error(told))
         self.transport.write(
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {JSON}\r\ncontent-length: {len(content)}\r\n"
-            "connection: close\r\n\r\n".encode()
+            "connection: close\r\n".encode()
+            + b"".join(b"%s: %s\r\n" % one for one in told.headers())
+            + b"\r\n"
             + content
         )
         self.transport.close()

@@ -101,7 +101,7 @@ class Endpoint:
             service.keys.check(call.headers)
         if self._allowed and scope["method"] not in self._allowed:
             message = f"{scope['method']} is not for this address; expected {' or '.join(self._allowed)}."
-            raise RefusedError(405, message, code="wrong_method", final=True)
+            raise RefusedError(405, message, code="wrong_method", final=True, allowed=self._allowed)
         if self._reads:
             call.body = await self._read(call, scope, receive)
         work = asyncio.create_task(self._answer(call, out))

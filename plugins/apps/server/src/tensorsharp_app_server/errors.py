@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tensorsharp.errors import (
     BackendError,
@@ -25,7 +25,8 @@ SHOWN = 400
 class RefusedError(TensorSharpError):
     """A request that the server itself turns down, with the HTTP status that says why.
 
-    retry_after: seconds after which it may work. final: it makes no sense to send it again.
+    retry_after: seconds after which it may work. final: it makes no sense to send it again. allowed: the methods that the
+    address has, where another one was used.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class RefusedError(TensorSharpError):
         hint: str | None = None,
         retry_after: int | None = None,
         final: bool = False,
+        allowed: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
@@ -45,6 +47,7 @@ class RefusedError(TensorSharpError):
         self.param = param
         self.retry_after = retry_after
         self.final = final
+        self.allowed = allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,18 @@ class Failure:
     hint: str | None = None
     retry_after: int | None = None
     final: bool = False
+    allowed: tuple[str, ...] | None = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """`x-should-retry` is what the OpenAI and Anthropic clients look at before their own rules."""
+        """`x-should-retry` is what the OpenAI and Anthropic clients look at before their own rules.
+
+        RFC 9110 asks for `www-authenticate` (15.5.2) and `allow` (15.5.6).
+        """
         found = [] if self.retry_after is None else [(b"retry-after", str(self.retry_after).encode())]
+        if self.status == 401:
+            found.append((b"www-authenticate", b"Bearer"))
+        if self.allowed is not None:
+            found.append((b"allow", ", ".join(self.allowed).encode()))
         return [*found, (b"x-should-retry", b"false")] if self.final else found
 
     @property
@@ -92,7 +103,8 @@ def failure(error: BaseException) -> Failure:
     """What a client is told about an error. One that nobody expected is logged, and not told in detail."""
     hint = error.hint if isinstance(error, TensorSharpError) else None
     if isinstance(error, RefusedError):
-        return _failure(error.status, str(error), error.code, error.param, hint, retry_after=error.retry_after, final=error.final)
+        told = _failure(error.status, str(error), error.code, error.param, hint)
+        return replace(told, retry_after=error.retry_after, final=error.final, allowed=error.allowed)
     if isinstance(error, UnsupportedError):
         return _failure(400, str(error), error.code or "unsupported", error.param, hint)
     if isinstance(error, RequestError):
