@@ -50,9 +50,13 @@ class Measure:
 
 
 def environment() -> dict[str, str]:
-    """Children import this checkout's benchmarks and tests from wherever they run."""
+    """Children import this checkout's benchmarks and tests from wherever they run.
+
+    They keep what they compile: installed packages, like the peer's, have been compiled when they were installed.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Worker:

@@ -13,6 +13,10 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script's path is its own folder
+from benchmarks.compare import environment
 
 EMPTY = "python -c pass"
 COMMANDS = {
@@ -25,7 +29,7 @@ TARGETS_MS = {"import tensorsharp": 150, "tensorsharp plugins": 400}
 
 def seconds(command: list[str]) -> float:
     begin = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment())
     return time.perf_counter() - begin
 
 
