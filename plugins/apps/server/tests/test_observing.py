@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,11 +47,20 @@ def test_stats_and_props(serve: Serve) -> None:
     (model,) = server.http.get("/stats").json()["models"]
     assert (model["name"], model["parallel"], model["context"], model["bitwise"]) == ("staged", 4, 512, True)
     assert model["engine"]["tokens_generated"] == 3
+    assert (list(model["engine"]["blocks"]), list(model["engine"]["cached"])) == (["all"], ["all"])
     props = server.http.get("/props", params={"model": "staged"}).json()
     assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (4, 512)
     assert (props["model_path"], props["eos_token"]) == ("staged.gguf", "<|im_end|>")
     assert props["chat_template"].startswith("{% for m in messages %}")
     assert props["default_generation_settings"]["params"]["temperature"] == 0.8
+
+
+def test_groups_of_blocks_have_names(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.post("/v1/completions", model="staged", prompt="x", max_tokens=1)
+    stats = replace(server.llm.stats(), blocks={None: (1, 8), 64: (2, 4)}, cached={None: 3, 64: 0})
+    monkeypatch.setattr(server.llm, "stats", lambda: stats)
+    (engine,) = [one["engine"] for one in server.http.get("/stats").json()["models"]]
+    assert (engine["blocks"], engine["cached"]) == ({"all": [1, 8], "64": [2, 4]}, {"all": 3, "64": 0})
 
 
 @pytest.mark.parametrize("text", ["", "the rain", "Grüße 🎉", "a<|im_end|>b"])

@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.routing import Route
 
 from tensorsharp import __version__
+from tensorsharp.engine.stats import EngineStats
 from tensorsharp.llm import LLM
 from tensorsharp.types import SamplingParams
 from tensorsharp_app_server.answers import Body, json_body
@@ -103,8 +104,16 @@ def _loaded(one: Loaded) -> dict[str, Any]:
         "backend": llm.backend.name,
         "device": llm.backend.device,
         "bitwise": one.served.bitwise,
-        "engine": asdict(llm.stats()),
+        "engine": _counted(llm.stats()),
     }
+
+
+def _counted(stats: EngineStats) -> dict[str, Any]:
+    """A block group is called by the window of its layers, `all` where they read all tokens: JSON's keys are texts."""
+    named = {
+        field: {"all" if g is None else str(g): n for g, n in getattr(stats, field).items()} for field in ("blocks", "cached")
+    }
+    return asdict(stats) | named
 
 
 def _piece(llm: LLM, token: int | None) -> str | None:
