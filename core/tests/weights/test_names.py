@@ -180,7 +180,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no folder; expected one with \.gguf files\.$"):
         ModelsFolder(tmp_path / "none")
     write(tmp_path / "smol.gguf")
-    with pytest.raises(ModelNotFoundError, match="has no model 'smoll'") as caught:
+    with pytest.raises(ModelNotFoundError, match=r"^There is no model 'smoll'\.$") as caught:
         ModelsFolder(tmp_path).find("smoll")
     assert caught.value.hint == "Did you mean 'smol'?"
 

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from tensorsharp.errors import BackendError
+from tensorsharp.errors import BackendError, TensorSharpError
 from tensorsharp.llm import LLM
 from tensorsharp.loading import load
 from tensorsharp.plugin import PluginSpec
@@ -64,7 +64,7 @@ class Director:
     def reset(self) -> None:
         self.script: str | None = None
         self.breaks: int | None = None
-        self.fail_load: str | None = None
+        self.fail_load: TensorSharpError | None = None
         self.pace.set()
         self.load_gate.set()
 
@@ -94,7 +94,7 @@ class Director:
         self.loads += 1
         self.load_gate.wait(20)
         if self.fail_load is not None:
-            raise BackendError(self.fail_load)
+            raise self.fail_load
         return load(path, registry=cast("Registry", self), **how)
 
 

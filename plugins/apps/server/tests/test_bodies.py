@@ -61,7 +61,7 @@ def test_a_compressed_body(server: Served) -> None:
         ("json_schema", '{"const": ' + "9" * 5000 + "}", "more than 4,300 digits"),
         ("chat_template_kwargs", {"messages": []}, "has 'messages'"),
         ("temperature", int("9" * 4000), "expected"),
-        ("model", "m" * 100_000, "has no model"),
+        ("model", "m" * 100_000, "There is no model"),
     ],
 )
 def test_the_field_is_named_and_the_sentence_short(server: Served, field: str, value: Any, told: str) -> None:

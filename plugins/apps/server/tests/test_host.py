@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import until
+from stage import write_model
+
+from tensorsharp.errors import BackendError, ConfigError
+from tensorsharp.weights.folder import ModelsFolder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Serve
     from harness import Served
+    from stage import Director
 
 PATH = "/v1/completions"
 
@@ -134,12 +141,46 @@ def test_what_was_said_last_while_a_model_is_used_holds_once_it_is_not(serve: Se
 
 def test_a_load_that_fails_is_told_and_tried_again(serve: Serve) -> None:
     server = serve()
-    server.director.fail_load = "no such lamp"
+    server.director.fail_load = BackendError("no such lamp")
     answer = server.http.post(PATH, json={"model": "staged", "prompt": "x"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "load_failed")
     assert "no such lamp" in answer.json()["error"]["message"]
     server.director.fail_load = None
     server.post(PATH, model="staged", prompt="x", max_tokens=1)
+
+
+def test_clients_learn_no_folders(serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A model's name and the reason are told; where it lies is for the log."""
+    folder = tmp_path / "models"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "broken.gguf").write_bytes(b"GGUF")
+    write_model(folder / "plain.gguf", template=None)
+    server = serve(ModelsFolder(folder))
+    messages = [{"role": "user", "content": "x"}]
+    told = [
+        server.http.post(PATH, json={"model": "sub/broken", "prompt": "x"}),
+        server.http.post("/api/show", json={"model": "sub/broken"}),
+        server.http.post("/v1/chat/completions", json={"model": "plain", "messages": messages}),
+        server.http.post("/apply-template", json={"model": "plain", "messages": messages}),
+        server.http.post("/v1/embeddings", json={"model": "plain", "input": "x"}),
+        server.http.post(PATH, json={"model": "plain", "prompt": "x", "suffix": "y"}),
+        server.http.get("/v1/models/none"),
+    ]
+    assert [answer.status_code for answer in told] == [503, 503, 400, 400, 400, 400, 404]
+    assert all(str(tmp_path) not in answer.text for answer in told)
+    assert told[0].json()["error"]["message"].startswith("sub/broken cannot be loaded: broken.gguf: ")
+    assert told[1].json()["error"].startswith("broken.gguf: ")
+    assert told[2].json()["error"]["message"].startswith("plain.gguf has no chat template")
+    (failed,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert failed.startswith(f"sub/broken cannot be loaded: {folder / 'sub' / 'broken.gguf'}: ")
+
+
+def test_settings_of_the_server_are_not_for_clients(serve: Serve, director: Director, caplog: pytest.LogCaptureFixture) -> None:
+    server = serve()
+    director.fail_load = ConfigError("/srv/state: the folder for cached state cannot be written to.")
+    told = server.http.post(PATH, json={"model": "staged", "prompt": "x"}).json()["error"]["message"]
+    assert told == "staged cannot be loaded with the settings of this server. Its log says more."
+    assert "/srv/state" in caplog.text
 
 
 def test_health_waits_for_the_first_model(serve: Serve, director: Any, models: Any) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import ollama
 import pytest
@@ -89,6 +90,13 @@ def test_a_hub_that_fails(server: Served, remote: FakeHub) -> None:
     remote.broken = True
     answer = server.http.post("/api/pull", json={"model": NAME, "stream": False})
     assert (answer.status_code, remote.url in answer.json()["error"]) == (503, True)
+
+
+def test_a_full_disk_is_told_without_the_folder(server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorsharp.weights.hub.shutil.disk_usage", lambda folder: Mock(free=10))
+    answer = server.http.post("/api/pull", json={"model": NAME, "stream": False})
+    assert (answer.status_code, "10 are free in the server's cache." in answer.json()["error"]) == (503, True)
+    assert str(tmp_path) not in answer.text
 
 
 def test_a_client_that_leaves_ends_the_download_which_is_resumed(

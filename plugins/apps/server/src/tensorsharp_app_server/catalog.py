@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from tensorsharp.errors import ModelNotFoundError, RequestError, did_you_mean
+from tensorsharp.errors import CapacityError, DownloadError, ModelNotFoundError, RequestError, did_you_mean
 from tensorsharp.weights.entry import Entry, entry
 from tensorsharp.weights.hubcache import HubName, hub_name
 
@@ -85,7 +86,11 @@ class HubModels:
         meant = self.name(plain(name))
         if meant is None:
             raise ModelNotFoundError(f"'{name}' is no model of the hub; expected user/repo[:QUANT] or an alias of one.")
-        return self.hub.pull(meant, progress)
+        try:
+            return self.hub.pull(meant, progress)
+        except (CapacityError, DownloadError) as error:
+            error.args = (str(error).replace(str(self.hub.cache.folder), "the server's cache"),)
+            raise
 
     def remove(self, name: str) -> int:
         """Also by an alias, which stays. RequestError for a repository of several models without the one that is meant."""
@@ -122,6 +127,14 @@ def find(catalog: Catalog, name: str) -> Entry:
         if not same:
             raise
         return same[0]
+
+
+def without_folders(text: str, entry: Entry) -> str:
+    """A text that may name files of the model, without the folders that they lie in."""
+    for folder in {file.parent for file in entry.files}:
+        if folder != folder.parent:  # what lies at the root, or where the program runs, has no other
+            text = text.replace(os.path.join(folder, ""), "")
+    return text
 
 
 def _names(entries: Iterable[Entry]) -> list[str]:

@@ -11,12 +11,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from tensorsharp.errors import TensorSharpError
+from tensorsharp.errors import ConfigError, TensorSharpError
 from tensorsharp.llm import LLM
 from tensorsharp.weights.entry import Entry
-from tensorsharp_app_server.catalog import Catalog, find
+from tensorsharp_app_server.catalog import Catalog, find, without_folders
 from tensorsharp_app_server.errors import LOADING_RETRY_S, RefusedError
 
 KEEP_ALIVE_S = 300.0
@@ -146,6 +147,9 @@ class ModelHost:
             place.keep_s = keep_alive_s
         try:
             yield served
+        except TensorSharpError as error:
+            error.args = (without_folders(str(error), entry),)
+            raise
         finally:
             place.users -= 1
             self._rest(place)
@@ -189,7 +193,7 @@ class ModelHost:
         """The one task that loads a model; it goes on when those who wait for it leave."""
         if place.loading is None:
             place.loading = asyncio.create_task(self._open(place))
-            place.loading.add_done_callback(self._noted)
+            place.loading.add_done_callback(partial(self._noted, place.entry.name))
         return place.loading
 
     async def _open(self, place: Place) -> None:
@@ -198,9 +202,7 @@ class ModelHost:
             place.served = await asyncio.to_thread(self._opened, place.entry)
             logger.info("loaded %s in %.1f s", place.entry.name, time.monotonic() - began)
         except TensorSharpError as error:
-            raise RefusedError(
-                503, f"{place.entry.name} cannot be loaded: {error}", code="load_failed", hint=error.hint, final=True
-            ) from error
+            raise _refusal(place.entry, error) from error
         finally:
             place.loading = None
             self._rest(place)
@@ -239,11 +241,19 @@ class ModelHost:
             place.served = place.expires = place.keep_s = None
         return place.closing or asyncio.create_task(asyncio.sleep(0))
 
-    def _noted(self, task: asyncio.Task[None]) -> None:
+    def _noted(self, name: str, task: asyncio.Task[None]) -> None:
         """A load that failed is told even when whoever asked for it has left; at the start its error ends the program."""
         if not task.cancelled() and (error := task.exception()) is not None and not self.starting:
-            logger.warning("%s", error)
+            logger.warning("%s cannot be loaded: %s", name, error.__cause__ or error)
 
     def _closed(self, place: Place) -> None:
         place.closing = None
         self._freed.set()
+
+
+def _refusal(entry: Entry, error: TensorSharpError) -> RefusedError:
+    """What clients are told of a load that failed. Folders and settings of this machine are for its log."""
+    reason, hint = f": {without_folders(str(error), entry)}", error.hint
+    if isinstance(error, ConfigError):
+        reason, hint = " with the settings of this server.", "Its log says more."
+    return RefusedError(503, f"{entry.name} cannot be loaded{reason}", code="load_failed", hint=hint, final=True)

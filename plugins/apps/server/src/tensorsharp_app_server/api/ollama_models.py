@@ -14,6 +14,7 @@ from tensorsharp.weights.entry import Entry
 from tensorsharp_app_server.answers import Body, json_body
 from tensorsharp_app_server.api import ollama
 from tensorsharp_app_server.card import Card, Cards, arrays
+from tensorsharp_app_server.catalog import without_folders
 from tensorsharp_app_server.describe import FLAG, Field, Operation
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.errors import RefusedError
@@ -74,7 +75,8 @@ class Models:
             card = await asyncio.to_thread(self._cards.read, entry)
             more = await asyncio.to_thread(arrays, entry) if verbose else {}
         except ModelError as error:
-            raise RefusedError(503, str(error), code="load_failed", hint=error.hint, final=True) from error
+            message = without_folders(str(error), entry)
+            raise RefusedError(503, message, code="load_failed", hint=error.hint, final=True) from error
         return json_body(_shown(entry, card, more))
 
 
