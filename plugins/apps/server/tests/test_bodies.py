@@ -75,3 +75,15 @@ def test_the_field_is_named_and_the_sentence_short(server: Served, field: str, v
 
 def test_variables_of_any_name_reach_the_template(server: Served) -> None:
     assert server.post(PATH, **GOOD, chat_template_kwargs={"self": 1, "a b": 2, "": 3})["usage"]["completion_tokens"] == 1
+
+
+@pytest.mark.parametrize("path", [PATH, "/tokenize", "/apply-template", "/api/chat"])
+def test_fields_have_the_names_that_the_client_wrote(server: Served, path: str) -> None:
+    """Also those that the core calls otherwise and alone can refuse."""
+    body = {name: GOOD[name] for name in ("model", "messages")}
+    error = server.http.post(path, json=body | {"chat_template_kwargs": {"messages": []}}).json()["error"]
+    message = error if path == "/api/chat" else error["message"]
+    assert message == "chat_template_kwargs has 'messages', which the conversation itself is; expected other variables."
+    if path != "/api/chat":  # whose errors are a text alone
+        assert error["param"] == "chat_template_kwargs"
+        assert server.http.post(path, json=body | {"think": "high"}).json()["error"]["param"] == "think"

@@ -231,10 +231,13 @@ async def evaluated(llm: LLM, jobs: Sequence[tuple[Sequence[int], Evaluation]], 
             handle.cancel()
 
 
-def rendered(llm: LLM, messages: Sequence[Mapping[str, Any]], options: ChatOptions) -> str:
-    """The text that a conversation becomes, ready for the reply."""
-    tools = read_tools(() if options.tool_choice == "none" else options.tools)
-    return llm.dialect.prompt(messages, tools, options.reasoning, options.template_kwargs).text
+def rendered(llm: LLM, messages: Sequence[Mapping[str, Any]], options: ChatOptions, names: Mapping[str, str]) -> str:
+    """The text that a conversation becomes, ready for the reply. RequestError names the field by `names`, as in :class:`Ask`."""
+    try:
+        tools = read_tools(() if options.tool_choice == "none" else options.tools)
+        return llm.dialect.prompt(messages, tools, options.reasoning, options.template_kwargs).text
+    except RequestError as error:
+        raise renamed(error, names) from error
 
 
 def prompt_ids(llm: LLM, prompt: str | Sequence[int], suffix: str | None) -> list[int]:

@@ -21,14 +21,13 @@ def read_reasoning(body: Fields) -> bool | Effort | None:
     return False if variables is not None and variables.data.get("enable_thinking") is False else None
 
 
-def reasoning_field(body: Fields) -> str:
-    """What the client calls it."""
-    return next((field for field in FIELDS if field in body), FIELDS[0])
-
-
-def budget_field(body: Fields) -> str:
-    """What the client calls the most tokens that it may think."""
-    return next((field for field in BUDGETS if field in body), BUDGETS[0])
+def option_names(body: Fields) -> dict[str, str]:
+    """Field of ChatOptions -> what the client calls it, where that differs."""
+    return {
+        "template_kwargs": "chat_template_kwargs",
+        "reasoning": next((field for field in FIELDS if field in body), FIELDS[0]),
+        "reasoning_budget": next((field for field in BUDGETS if field in body), BUDGETS[0]),
+    }
 
 
 def read_budget(body: Fields) -> int | None:

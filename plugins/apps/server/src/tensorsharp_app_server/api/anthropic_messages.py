@@ -47,7 +47,7 @@ async def count_tokens(call: Call) -> Body:
     messages, options = anthropic.read_messages(call.body), anthropic.read_options(call.body)
     async with call.service.host.use(call.body.text("model")) as served:
         llm = served.llm
-        count = await asyncio.to_thread(lambda: len(llm.tokenize_prompt(rendered(llm, messages, options))))
+        count = await asyncio.to_thread(lambda: len(llm.tokenize_prompt(rendered(llm, messages, options, anthropic.TOLD))))
     return json_body({"input_tokens": count})
 
 

@@ -16,6 +16,7 @@ from tensorsharp_app_server.describe import FLAG, TEXT, Field, Operation, listed
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import are_ids
 from tensorsharp_app_server.internal import rendered
+from tensorsharp_app_server.reasoning import option_names
 from tensorsharp_app_server.service import Service
 
 TOKENIZE: Final = Operation(
@@ -55,11 +56,11 @@ async def tokenize(call: Call) -> Body:
         raise body.refuse("content", "a string, or messages")
     bos = None if body.flag("add_special", body.flag("add_special_tokens")) else False
     special, pieces = body.flag("parse_special", True), body.flag("with_pieces")
-    options = openai_chat.read_options(body)
+    options, names = openai_chat.read_options(body), option_names(body)
 
     def ids_of(llm: LLM) -> list[int]:
         if messages is not None:
-            return llm.tokenize_prompt(rendered(llm, messages, options))
+            return llm.tokenize_prompt(rendered(llm, messages, options, names))
         return llm.tokenize(text or "", special=special, bos=bos)
 
     async with call.service.host.use(body.text("model")) as served:
@@ -84,6 +85,7 @@ async def detokenize(call: Call) -> Body:
 
 async def apply_template(call: Call) -> Body:
     """The text that a conversation becomes, ready for the reply."""
-    messages, options = openai_chat.read_messages(call.body), openai_chat.read_options(call.body)
-    async with call.service.host.use(call.body.text("model")) as served:
-        return json_body({"prompt": await asyncio.to_thread(rendered, served.llm, messages, options)})
+    body = call.body
+    messages, options, names = openai_chat.read_messages(body), openai_chat.read_options(body), option_names(body)
+    async with call.service.host.use(body.text("model")) as served:
+        return json_body({"prompt": await asyncio.to_thread(rendered, served.llm, messages, options, names)})

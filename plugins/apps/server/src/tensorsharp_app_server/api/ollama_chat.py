@@ -22,7 +22,7 @@ from tensorsharp_app_server.describe import FLAG, TEXT, Field, Operation, listed
 from tensorsharp_app_server.endpoint import Call, route
 from tensorsharp_app_server.fields import Fields, invalid
 from tensorsharp_app_server.internal import Answers, Ask, answering
-from tensorsharp_app_server.reasoning import FIELDS, budget_field, read_reasoning, reasoning_field
+from tensorsharp_app_server.reasoning import FIELDS, option_names, read_reasoning
 from tensorsharp_app_server.runtime import runtime
 from tensorsharp_app_server.sampling import read_logprobs
 from tensorsharp_app_server.service import Service
@@ -123,7 +123,7 @@ def read_generate(body: Fields) -> Ask:
 def _ask(body: Fields, options: ChatOptions) -> Ask:
     params, names = ollama.read_options(body)
     read_logprobs(body, params)
-    names |= {"reasoning": reasoning_field(body), "reasoning_budget": budget_field(body), "constraint": "format"}
+    names |= {"constraint": "format"} | option_names(body)
     options = replace(options, constraint=ollama.read_format(body))
     return Ask(ollama.read_name(body), params, options=options, names=names, keep_alive_s=ollama.read_keep_alive(body))
 

@@ -22,7 +22,7 @@ from tensorsharp_app_server.fields import Fields
 from tensorsharp_app_server.forms import read_form
 from tensorsharp_app_server.host import Served
 from tensorsharp_app_server.internal import Answers, Ask, Chunk, answering
-from tensorsharp_app_server.reasoning import budget_field, read_budget, read_reasoning, reasoning_field
+from tensorsharp_app_server.reasoning import option_names, read_budget, read_reasoning
 from tensorsharp_app_server.sampling import read_logprobs, read_sampling, read_serving
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
@@ -53,12 +53,7 @@ def read_ask(body: Fields) -> Ask:
     names = openai.names(body)
     params = read_sampling(body, names) | read_serving(body)
     read_logprobs(body, params)
-    names |= {
-        "prompt_ids": "messages",
-        "template_kwargs": "chat_template_kwargs",
-        "reasoning": reasoning_field(body),
-        "reasoning_budget": budget_field(body),
-    }
+    names |= {"prompt_ids": "messages"} | option_names(body)
     options = read_options(body)
     if (form := read_form(body)) is not None:
         names["constraint"] = form[0]
