@@ -14,7 +14,7 @@ import anthropic
 import httpx
 import ollama
 import openai
-from stage import Director
+from stage import PATIENCE_S, Director
 
 from tensorsharp.weights.folder import ModelsFolder
 from tensorsharp_app_server.app import create_app
@@ -22,9 +22,6 @@ from tensorsharp_app_server.catalog import Catalog
 from tensorsharp_app_server.host import ModelHost
 from tensorsharp_app_server.program import Program, listen, run_program, url
 from tensorsharp_app_server.settings import ServerSettings
-
-PATIENCE_S = 120.0
-"""For a machine that has much else to do; only what never answers gets that far."""
 
 
 def until(check: Callable[[], bool], within: float = PATIENCE_S) -> bool:
@@ -50,7 +47,7 @@ class Served:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(PATIENCE_S)
         self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S)
         self.openai = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
         self.anthropic = anthropic.Anthropic(base_url=self.url, api_key="none", max_retries=0, timeout=PATIENCE_S)
@@ -87,6 +84,12 @@ class Served:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def pass_time(self, seconds: float) -> None:
+        """Let the server's timers find that so much more time has passed."""
+        clock = self.loop.time
+        self.loop.time = lambda: clock() + seconds  # type: ignore[method-assign]
+        self.loop.call_soon_threadsafe(lambda: None)  # it looks at its timers again
+
     def close(self) -> None:
         self.director.pace.set()
         self.director.load_gate.set()
@@ -95,7 +98,7 @@ class Served:
         self.ollama.close()
         self.anthropic.close()
         self.program.should_exit = True
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
 
 

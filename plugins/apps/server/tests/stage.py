@@ -26,6 +26,8 @@ from tensorsharp.testing.ggufs import gguf_file
 from tensorsharp.testing.tinyvocab import byte_symbols, byte_vocabulary
 
 VOCAB, CONTEXT, END = 300, 512, 274
+PATIENCE_S = 120.0
+"""For a machine that has much else to do; only what never comes takes so long."""
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 
 THINKING = (
@@ -49,7 +51,8 @@ def write_model(path: Path, *, template: str | None = TEMPLATE, **keys: Any) -> 
 class Director:
     """What the model does. script: the text that every reply is, then it ends; None: tokens at random, without an end.
 
-    pace: steps wait until it is set. steps: how many were computed. breaks: the step, counted from now, that fails.
+    pace: steps wait until it is set. steps: how many were begun. breaks: the step, counted from now, that fails.
+    holds: the step, counted from now, that clears `pace`, so that it waits.
     load_gate, loads, fail_load: the same for loading a file.
     """
 
@@ -64,11 +67,12 @@ class Director:
     def reset(self) -> None:
         self.script: str | None = None
         self.breaks: int | None = None
+        self.holds: int | None = None
         self.fail_load: TensorSharpError | None = None
         self.pace.set()
         self.load_gate.set()
 
-    def wait_steps(self, count: int, timeout: float = 60) -> bool:
+    def wait_steps(self, count: int, timeout: float = PATIENCE_S) -> bool:
         """Until `count` steps have begun."""
         with self.stepped:
             return self.stepped.wait_for(lambda: self.steps >= count, timeout)
@@ -92,7 +96,7 @@ class Director:
     def open(self, path: Path, **how: Any) -> LLM:
         """A loader for a ModelHost."""
         self.loads += 1
-        self.load_gate.wait(20)
+        self.load_gate.wait(PATIENCE_S)
         if self.fail_load is not None:
             raise self.fail_load
         return load(path, registry=cast("Registry", self), **how)
@@ -123,7 +127,12 @@ class Runner(FakeRunner):
         with director.stepped:
             director.steps += 1
             director.stepped.notify_all()
-        director.pace.wait(20)
+        if director.holds is not None:
+            director.holds -= 1
+            if director.holds < 0:
+                director.holds = None
+                director.pace.clear()
+        director.pace.wait(PATIENCE_S)
         if director.breaks is not None:
             director.breaks -= 1
             if director.breaks < 0:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import until
-from stage import write_model
+from stage import PATIENCE_S, write_model
 
 from tensorsharp.errors import BackendError, ConfigError
 from tensorsharp.weights.folder import ModelsFolder
@@ -62,7 +62,7 @@ def test_several_requests_wait_for_one_load(serve: Serve) -> None:
     assert until(lambda: server.director.loads == 1)
     server.director.load_gate.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert server.director.loads == 1
     assert len({data["choices"][0]["text"] for data in found}) == 1
 
@@ -94,7 +94,7 @@ def test_another_model_waits_for_one_that_is_used(serve: Serve) -> None:
     assert loaded(server) == ["staged"]
     server.director.pace.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert {name: data["model"] for name, data in answers.items()} == {"staged": "staged", "second": "second"}
     assert loaded(server) == ["second"]
 
@@ -107,9 +107,10 @@ def test_two_models_share_the_memory_where_there_is_room(serve: Serve) -> None:
 
 
 def test_an_unused_model_leaves(serve: Serve) -> None:
-    server = serve(keep_alive_s=0.2)
+    server = serve(keep_alive_s=30)
     server.post(PATH, model="staged", prompt="x", max_tokens=1)
     assert loaded(server) == ["staged"]
+    server.pass_time(31)
     assert until(lambda: loaded(server) == [])
     server.post(PATH, model="staged", prompt="x", max_tokens=1)
     assert server.director.loads == 2
@@ -129,7 +130,7 @@ def test_what_was_said_last_while_a_model_is_used_holds_once_it_is_not(serve: Se
         server.post("/api/generate", model="staged", keep_alive=keep_alive)
     assert [(one.users, one.expires) for one in server.host.loaded] == [(1, None)]
     server.director.pace.set()
-    holder.join(20)
+    holder.join(PATIENCE_S)
     if not stays_s:
         assert until(lambda: loaded(server) == [])
         server.post(PATH, model="staged", prompt="x", max_tokens=1)
@@ -218,11 +219,11 @@ def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
     several = server.http.post(PATH, json={"model": "staged", "prompt": ["x", "y"]})
     assert several.status_code == 429
     server.director.pace.set()
-    thread.join(20)
+    thread.join(PATIENCE_S)
 
 
 def test_running_requests_are_finished_before_the_end(serve: Serve) -> None:
-    server = serve(grace_s=5)
+    server = serve(grace_s=60)
     server.post(PATH, model="staged", prompt="x", max_tokens=1)
     server.director.pace.clear()
     begun = server.director.steps
@@ -233,7 +234,7 @@ def test_running_requests_are_finished_before_the_end(serve: Serve) -> None:
     server.program.should_exit = True
     time.sleep(0.3)
     server.director.pace.set()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert found[0]["usage"]["completion_tokens"] == 30
 
 
@@ -248,5 +249,5 @@ def test_what_takes_longer_than_the_grace_time_is_told(serve: Serve) -> None:
     thread.start()
     assert server.director.wait_steps(begun + 1)
     server.program.should_exit = True
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert "shutting_down" in found[0]

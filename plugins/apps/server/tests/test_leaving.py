@@ -6,12 +6,13 @@ import json
 import logging
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness import until
+from stage import PATIENCE_S
 
 from tensorsharp_app_server.endpoint import CLIENT_LEFT
 
@@ -30,7 +31,7 @@ class Client:
     def __init__(self, server: Served, path: str = "/v1/chat/completions", **body: Any) -> None:
         host, port = server.url.removeprefix("http://").split(":")
         self.id = uuid.uuid4().hex
-        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         content = json.dumps({"model": "staged", "messages": ASKED, **body}).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nX-Request-Id: {self.id}\r\nContent-Length: {len(content)}\r\n\r\n"
         self.socket.sendall(head.encode() + content)
@@ -61,7 +62,7 @@ class Departures(logging.Handler):
     def wait(self, client: Client) -> None:
         """Until the server has noticed that this one left, and told the engine."""
         with self._changed:
-            assert self._changed.wait_for(lambda: client.id in self._ids, timeout=60)
+            assert self._changed.wait_for(lambda: client.id in self._ids, timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -86,15 +87,14 @@ def reset(client: Client) -> None:
     client.socket.close()
 
 
-def settled(server: Served, *, within: float = 20) -> bool:
-    """Whether nothing runs or waits any more, and no block is used."""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
+def settled(server: Served) -> bool:
+    """Whether soon nothing runs or waits any more, and no block is used."""
+
+    def free() -> bool:
         stats = server.llm.stats()
-        if stats.running == stats.waiting == 0 and all(used == 0 for used, _ in stats.blocks.values()):
-            return True
-        time.sleep(0.01)
-    return False
+        return stats.running == stats.waiting == 0 and all(used == 0 for used, _ in stats.blocks.values())
+
+    return until(free)
 
 
 def load(server: Served) -> None:
@@ -119,14 +119,17 @@ def test_before_the_first_token(server: Served, departures: Departures, go: Call
 
 @pytest.mark.parametrize("go", [leave, close_half, reset])
 @pytest.mark.parametrize("n", [1, 3])
-def test_in_the_middle_of_a_stream(server: Served, go: Callable[[Client], None], n: int) -> None:
+def test_in_the_middle_of_a_stream(server: Served, departures: Departures, go: Callable[[Client], None], n: int) -> None:
     load(server)
+    cancelled = server.llm.stats().requests.get("cancelled", 0)
+    server.director.holds = 40  # more than the first text takes, and far from the end
     client = Client(server, stream=True, n=n)
     client.read_until(WRITTEN)
     go(client)
+    departures.wait(client)
+    server.director.reset()
     assert settled(server)
-    ended = server.llm.stats().requests
-    assert ended["cancelled"] >= n
+    assert server.llm.stats().requests["cancelled"] == cancelled + n
     client.socket.close()
 
 
@@ -149,8 +152,7 @@ def test_while_others_run(serve: Serve, departures: Departures) -> None:
     first = Client(server, stream=True, max_tokens=3)
     assert server.director.wait_steps(begun + 1)
     second = Client(server, stream=True)
-    while server.llm.stats().waiting == 0:
-        time.sleep(0.01)
+    assert until(lambda: server.llm.stats().waiting > 0)
     leave(second)
     departures.wait(second)
     server.director.pace.set()
@@ -164,8 +166,7 @@ def test_while_the_model_is_loaded(serve: Serve, departures: Departures) -> None
     server = serve()
     server.director.load_gate.clear()
     client = Client(server)
-    while server.director.loads == 0:
-        time.sleep(0.01)
+    assert until(lambda: server.director.loads > 0)
     leave(client)
     departures.wait(client)
     server.director.load_gate.set()
@@ -211,6 +212,6 @@ def test_many_come_and_go(server: Served) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert texts == [alone["content"]] * 6
     assert settled(server)

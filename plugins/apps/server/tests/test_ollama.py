@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import ollama
 import pytest
+from harness import until
+from stage import PATIENCE_S
 
 if TYPE_CHECKING:
     from conftest import Serve
@@ -204,10 +206,7 @@ def test_models_are_loaded_and_closed_by_requests_without_a_question(serve: Serv
     (running,) = client.ps().models
     assert (running.model, running.context_length) == ("staged", 512)
     assert client.generate("staged", keep_alive=0).done_reason == "unload"
-    for _ in range(100):
-        if not client.ps().models:
-            break
-    assert client.ps().models == []
+    assert until(lambda: not client.ps().models)
     client.chat("staged", ASKED, options={"num_predict": 1}, keep_alive="-1")
     assert server.host is not None
     assert server.host.loaded[0].expires is None
@@ -293,5 +292,5 @@ def test_a_full_queue_is_503(serve: Serve) -> None:
     assert server.director.wait_steps(begun + 1)
     answer = server.http.post("/api/chat", json={"model": "staged", "messages": ASKED})
     server.director.pace.set()
-    reader.join(20)
+    reader.join(PATIENCE_S)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import ollama
 import pytest
+from stage import PATIENCE_S
 
 from tensorsharp.testing.fakehub import FakeHub, fake_hub
 
@@ -112,7 +113,7 @@ def test_a_client_that_leaves_ends_the_download_which_is_resumed(
             tell(name, done, total)
             if done > CHUNK and not begun.is_set():  # the first chunk is written by then
                 begun.set()
-                for _ in range(1000):  # until it is noticed that the client has left: that ends the download
+                for _ in range(100 * round(PATIENCE_S)):  # until it is noticed that the client has left: that ends the download
                     pause.wait(0.01)
                     tell(name, done, total)
 
@@ -121,7 +122,7 @@ def test_a_client_that_leaves_ends_the_download_which_is_resumed(
     monkeypatch.setattr(Hub, "_download", slow)
     stream = server.ollama.pull(NAME, stream=True)
     next(iter(stream))
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     stream.close()  # type: ignore[attr-defined]
     assert server.ollama.pull(NAME).status == "success"
     ranges = [wanted for _, wanted in remote.transfers()]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import re
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from harness import until
+from stage import PATIENCE_S
 
 from tensorsharp.errors import ConfigError
 from tensorsharp_app_server.security import read_keys
@@ -81,17 +82,25 @@ def test_a_large_body_is_refused(serve: Serve) -> None:
 
 
 def test_a_request_that_takes_too_long_ends(serve: Serve) -> None:
-    server = serve(timeout_s=0.5)
+    def held() -> int:
+        return int(server.llm.stats().running + server.llm.stats().waiting)
+
+    server = serve(timeout_s=30)
     server.post(PATH, **BODY)
     server.director.pace.clear()
-    answer = server.http.post(PATH, json=BODY)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "timeout")
-    streamed = server.http.post(PATH, json=BODY | {"stream": True}).text
-    assert '"code":"timeout"' in streamed
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: answers.append(server.http.post(PATH, json=BODY)))
+    thread.start()
+    assert until(lambda: held() == 1)
+    server.pass_time(31)
+    thread.join(PATIENCE_S)
+    assert [(a.status_code, a.json()["error"]["code"]) for a in answers] == [(503, "timeout")]
+    with server.http.stream("POST", PATH, json=BODY | {"stream": True}) as streamed:
+        assert until(lambda: held() == 2)
+        server.pass_time(31)
+        assert '"code":"timeout"' in streamed.read().decode()
     server.director.pace.set()
-    until = time.monotonic() + 5
-    while server.llm.stats().running + server.llm.stats().waiting and time.monotonic() < until:
-        time.sleep(0.01)
+    assert until(lambda: held() == 0)
     assert server.llm.stats().requests["cancelled"] == 2
 
 
@@ -99,10 +108,11 @@ def test_a_silent_stream_says_that_it_is_alive(serve: Serve) -> None:
     server = serve(ping_s=0.1)
     server.post(PATH, **BODY)
     server.director.pace.clear()
-    threading.Timer(0.5, server.director.pace.set).start()
-    text = server.http.post(PATH, json=BODY | {"stream": True}).text
-    assert text.count(": alive\n\n") >= 2
-    assert text.endswith("data: [DONE]\n\n")
+    with server.http.stream("POST", PATH, json=BODY | {"stream": True}) as answer:
+        lines = (line for line in answer.iter_lines() if line)
+        assert [next(lines), next(lines)] == [": alive"] * 2
+        server.director.pace.set()
+        assert list(lines)[-1] == "data: [DONE]"
 
 
 def test_a_request_keeps_its_id(server: Served) -> None:
