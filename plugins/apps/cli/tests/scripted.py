@@ -55,7 +55,7 @@ class Weights:
 
 class Runner:
     """Keeps what it reads in its state; a reply goes on where the token comes that was said last. PAUSE: seconds a step takes;
-    BREAK: the number of written tokens after which a step fails."""
+    SLOW: a file while which exists it takes 0.2 s; BREAK: the number of written tokens after which a step fails."""
 
     def __init__(self, store: HostStateStore) -> None:
         script = os.environ["SCRIPT"].encode()
@@ -67,7 +67,7 @@ class Runner:
         """Of each seat: the position and the token that come next, and how many it has said."""
 
     def step(self, batch: Batch, taps: tuple[str, ...] = ()) -> StepResult:
-        time.sleep(float(os.environ.get("PAUSE", "0")))
+        time.sleep(0.2 if Path(os.environ.get("SLOW", "")).is_file() else float(os.environ.get("PAUSE", "0")))
         write_rows(self.store, batch, "k", np.stack([batch.tokens, batch.tokens], axis=1).astype(np.float32))
         said = [self._say(batch, sequence) for sequence in range(batch.sequences)]
         logits = np.zeros((len(batch.wanted), VOCAB), np.float32)

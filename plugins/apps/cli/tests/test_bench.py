@@ -141,7 +141,7 @@ STREAMS = ("--concurrency", "1,4", "--shared-prefix", "64", "--prompt-tokens", "
 
 
 def test_requests_that_arrive_together(world: World) -> None:
-    code, out, err = world.command("bench", world.model, *STREAMS)
+    code, out, err = world.command("bench", world.model, *STREAMS, PAUSE="0.01")  # so that three digits tell times apart
     assert (code, err) == (0, "")
     header, *lines = out.splitlines()
     assert header == "streams,prompt_tokens,cached_tokens,gen_tokens,wall_s,total_tps,stream_tps,ttft_s"

@@ -206,7 +206,7 @@ def test_interrupting_keeps_what_was_printed(world: World) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes do not break there")
 def test_a_reader_that_leaves_ends_it_quietly(world: World) -> None:
-    with world.start("run", world.model, "x", PAUSE="0.01", SCRIPT="a\n" * 200) as process:
+    with world.start("run", world.model, "x", PAUSE="0.05", SCRIPT="a\n" * 200) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()

@@ -68,7 +68,8 @@ def terminal(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal
     editor = world.folder / "editor"
     editor.write_text("#!/bin/sh\nprintf 'from the editor' > $1\n")
     editor.chmod(0o700)
-    for name, value in {"VISUAL": str(editor), "TERM": "xterm", "PAUSE": "0.02", "SCRIPT": "Ja. " * 40}.items():
+    more = {"VISUAL": str(editor), "TERM": "xterm", "PAUSE": "0.02", "SLOW": str(world.folder / "slow"), "SCRIPT": "Ja. " * 40}
+    for name, value in more.items():
         monkeypatch.setenv(name, value)
     master, slave = pty.openpty()
     path = os.pathsep.join([str(world.folder / "site"), os.environ.get("PYTHONPATH", "")])
@@ -91,10 +92,13 @@ def test_a_conversation(world: World, terminal: Terminal) -> None:
     """Each wait for the prompt is a wait for the terminal to hand over keys, Ctrl-C among them, one by one."""
     terminal.wait_for("/help tells what there is.")
     terminal.wait_for(">")
+    slow = world.folder / "slow"
+    slow.touch()  # the whole reply would take half a minute, so that there is time to end it
     terminal.type(f"eins{ENTER}")
     terminal.wait_for("Ja. Ja. ")
     terminal.type(CTRL_C)
     terminal.wait_for("tok/s; cancelled")
+    slow.unlink()
     terminal.wait_for(">")
     terminal.type(f"nothing{CTRL_C}")
     terminal.wait_for("nothing")
