@@ -154,3 +154,10 @@ def test_a_failure_comes_after_what_was_given() -> None:
     with pytest.raises(BackendError, match="It broke"):
         deque(map(given.append, running("ab <thin", reason="error", error="It broke.")), maxlen=0)
     assert joined(given) == Read("ab <thin")
+
+
+def test_a_failure_behind_the_end_of_a_reply_is_none() -> None:
+    reply = running("one two three", stop=["two"], reason="error", error="It broke.").result()
+    assert (reply.content, reply.finish_reason, reply.reply.usage.completion) == ("one ", "stop", len("one two"))
+    with pytest.raises(BackendError, match="It broke"):  # what was held back may have gone on to be a call
+        running("<tool_call>two", stop=["two"], reason="error", error="It broke.").result()

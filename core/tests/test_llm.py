@@ -104,6 +104,20 @@ def test_a_stop_string_ends_the_reply_and_is_left_out(llm: LLM) -> None:
     assert stop.encode() in llm.tokenizer.bytes_of(cut.token_ids[-1])
 
 
+def test_what_a_stop_string_ends_does_not_depend_on_when_it_is_read(llm: LLM) -> None:
+    free = llm.generate("Hello", max_tokens=60, temperature=0, ignore_eos=True)
+    stop = next(c for c in free.text[5:] if c.isascii() and c.isprintable())
+    length = llm.generate("Hello", max_tokens=60, temperature=0, ignore_eos=True, stop=stop).usage.completion
+    for limit in (length, 60):
+        before = llm.stats()
+        running = llm.stream("Hello", max_tokens=limit, temperature=0, ignore_eos=True, stop=stop)
+        llm.engine.check_idle()
+        reply, after = running.result(), llm.stats()
+        assert (reply.stop, reply.usage.completion) == (stop, length)
+        assert after.tokens_generated - before.tokens_generated == length
+        assert after.requests["stop"] - before.requests["stop"] == 1
+
+
 def test_end_tokens_of_the_file_end_a_reply(llm: LLM) -> None:
     bias = {min(llm.tokenizer.end_tokens): 100.0}
     reply = llm.generate("Hello", temperature=0, logit_bias=bias, max_tokens=5)

@@ -8,15 +8,16 @@ from hashlib import blake2b
 from struct import pack
 from typing import TYPE_CHECKING, Any, Literal
 
-from tensorsharp.engine.handle import RequestHandle
-from tensorsharp.engine.stream import StopStrings, TextStream
+from tensorsharp.deltastream import DeltaStream, watch_deltas
+from tensorsharp.engine.handle import RequestHandle, Watch
+from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import RequestError
 from tensorsharp.generation import Reply, Running
 from tensorsharp.replygrammar import reply_grammar
 from tensorsharp.text.channels import ReplyParser
 from tensorsharp.text.deltas import ContentDelta, Delta, ReasoningDelta, ToolCall, ToolCallDelta
 from tensorsharp.text.toolcalls import Tools, read_tools
-from tensorsharp.types import Constraint, Effort, Finished, FinishReason
+from tensorsharp.types import Constraint, Effort, Finished, FinishReason, SamplingParams
 
 if TYPE_CHECKING:
     from tensorsharp.llm import LLM
@@ -82,10 +83,7 @@ class ChatReply:
 
 
 class ChatGeneration(Running[Delta]):
-    """A running reply as deltas. `result()` or `await wait()` reads the rest and gives the :class:`ChatReply`.
-
-    Stop strings are looked for in the content alone: not in reasoning, not in calls, and not across them.
-    """
+    """A running reply as deltas. `result()` or `await wait()` reads the rest and gives the :class:`ChatReply`."""
 
     def __init__(
         self,
@@ -100,14 +98,10 @@ class ChatGeneration(Running[Delta]):
     ) -> None:
         super().__init__(handle, logprobs=logprobs, prompt=prompt)
         self._stream = text
-        self._parser = parser
-        self._stops = StopStrings(stop)
-        self._one_call = one_call
+        self._deltas = DeltaStream(parser, stop, one_call=one_call)
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[ToolCall] = []
-        self._silent = 0  # tokens since the last delta
-        self._reasoned = 0
 
     def result(self) -> ChatReply:
         """Read the rest and wait for the end."""
@@ -122,49 +116,29 @@ class ChatGeneration(Running[Delta]):
         return self._chat_reply(await self._handle.wait())
 
     def _take(self, token: int | None) -> Iterable[Delta]:
-        piece = self._stream.finish() if token is None else self._stream.push(token)
-        self._text.append(piece)
-        deltas = self._parser.feed(piece) if piece else []
         if token is None:
-            deltas += self._parser.finish()
-        self._count(token, deltas)
-        made: list[Delta] = []
+            piece = self._stream.finish()
+            deltas = self._deltas.finish(piece)
+        else:
+            piece = self._stream.push(token)
+            deltas = self._deltas.push(piece)
+        self._text.append(piece)
         for delta in deltas:
-            if not self._cut:
-                made += self._deliver(delta)
-        if token is None and not self._cut:
-            made += self._said(self._stops.release())
-        return made
+            self._keep(delta)
+        if self._deltas.ending is not None:
+            self._end(self._deltas.ending[1])
+        return deltas
 
-    def _count(self, token: int | None, deltas: Sequence[Delta]) -> None:
-        """Tokens belong to the delta that they made certain."""
-        self._silent += token is not None
-        if deltas:
-            self._reasoned += self._silent if any(isinstance(delta, ReasoningDelta) for delta in deltas) else 0
-            self._silent = 0
-
-    def _deliver(self, delta: Delta) -> list[Delta]:
+    def _keep(self, delta: Delta) -> None:
         if isinstance(delta, ContentDelta):
-            made = self._said(self._stops.push(delta.text))
-            if self._stops.found:
-                self._end(self._stops.found)
-            return made
-        if isinstance(delta, ReasoningDelta):
+            self._content.append(delta.text)
+        elif isinstance(delta, ReasoningDelta):
             self._reasoning.append(delta.text)
         elif delta.id is not None:
             self._calls.append(ToolCall(delta.id, delta.name or "", ""))
         else:
             last = self._calls[-1]
             self._calls[-1] = ToolCall(last.id, last.name, last.arguments + delta.arguments)
-            if self._one_call:
-                self._end()
-        return [*self._said(self._stops.release()), delta]
-
-    def _said(self, text: str) -> list[Delta]:
-        if not text:
-            return []
-        self._content.append(text)
-        return [ContentDelta(text)]
 
     def _chat_reply(self, finished: Finished) -> ChatReply:
         reply = self._reply(finished)
@@ -174,7 +148,7 @@ class ChatGeneration(Running[Delta]):
             tool_calls=tuple(self._calls),
             finish_reason="tool_calls" if self._calls and reply.finish_reason == "stop" else reply.finish_reason,
             reply=reply,
-            reasoning_tokens=self._reasoned,
+            reasoning_tokens=self._deltas.reasoning_tokens,
         )
 
 
@@ -197,16 +171,21 @@ def start_chat(
         budget=asked.reasoning_budget,
     )
     formed = asked.constraint is not None and not asked.constraint.after and not required
-    handle, sampling = llm.submit(made, params, grammar)
-    return ChatGeneration(
-        handle,
-        TextStream(llm.tokenizer, shown=llm.dialect.shown(prompt.format)),
-        ReplyParser(prompt.format, tools, opened=prompt.opened, formed=formed, salt=_salt(made.ids)),
-        sampling.stop,
-        one_call=not asked.parallel_tool_calls,
-        logprobs=sampling.logprobs is not None,
-        prompt=made,
-    )
+    shown, salt, one_call = llm.dialect.shown(prompt.format), _salt(made.ids), not asked.parallel_tool_calls
+
+    def text() -> TextStream:
+        return TextStream(llm.tokenizer, shown=shown)
+
+    def parser() -> ReplyParser:
+        return ReplyParser(prompt.format, tools, opened=prompt.opened, formed=formed, salt=salt)
+
+    def watch(sampling: SamplingParams) -> Watch | None:
+        ends = bool(sampling.stop) or one_call
+        return watch_deltas(text(), DeltaStream(parser(), sampling.stop, one_call=one_call)) if ends else None
+
+    handle, sampling = llm.submit(made, params, grammar, watch)
+    logprobs = sampling.logprobs is not None
+    return ChatGeneration(handle, text(), parser(), sampling.stop, one_call=one_call, logprobs=logprobs, prompt=made)
 
 
 def _tools(options: ChatOptions) -> Tools:

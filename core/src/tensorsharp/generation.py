@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from tensorsharp.engine.handle import RequestHandle
+from tensorsharp.engine.handle import Ending, RequestHandle, Watch
 from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import BackendError
-from tensorsharp.types import Finished, FinishReason, Timings, TokenEvent, Usage
+from tensorsharp.protocols.tokenizer import Tokenizer
+from tensorsharp.types import Finished, FinishReason, SamplingParams, Timings, TokenEvent, Usage
 
 if TYPE_CHECKING:
     from tensorsharp.prompts import History, Prompt
@@ -52,6 +53,7 @@ class Running(Generic[Piece]):
         self._text: list[str] = []
         self._ready: deque[Piece] = deque()
         self._ended = False
+        self._over = False  # the tokens have ended by themselves
         self._cut = False
         self._stopped: str | None = None
 
@@ -84,7 +86,7 @@ class Running(Generic[Piece]):
             self._read(next(self._handle, None))
         if self._ready:
             return self._ready.popleft()
-        _raise_failure(self._handle.result())
+        self._raise_failure(self._handle.result())
         raise StopIteration
 
     def __aiter__(self) -> Self:
@@ -95,7 +97,7 @@ class Running(Generic[Piece]):
             self._read(await anext(self._handle, None))
         if self._ready:
             return self._ready.popleft()
-        _raise_failure(await self._handle.wait())
+        self._raise_failure(await self._handle.wait())
         raise StopAsyncIteration
 
     async def ready(self) -> list[Piece]:
@@ -107,13 +109,13 @@ class Running(Generic[Piece]):
         pieces = list(self._ready)
         self._ready.clear()
         if not pieces:
-            _raise_failure(await self._handle.wait())
+            self._raise_failure(await self._handle.wait())
         return pieces
 
     def _read(self, event: TokenEvent | None) -> None:
         """Take a token; None is the end of the tokens."""
         if event is None:
-            self._ended = True
+            self._ended = self._over = True
         else:
             self._events.append(event)
         self._ready += self._take(None if event is None else event.token)
@@ -135,6 +137,11 @@ class Running(Generic[Piece]):
         self._ended = self._cut = True
         self._stopped = stop
         self._handle.cancel("stop", stop)
+
+    def _raise_failure(self, finished: Finished) -> None:
+        """What failed behind the end of the reply is no failure of it."""
+        if self._over and finished.reason == "error":
+            raise BackendError(finished.error or "The request failed.")
 
     def _reply(self, finished: Finished) -> Reply:
         return Reply(
@@ -181,6 +188,14 @@ class Generation(Running[str]):
         return (piece,) if piece else ()
 
 
-def _raise_failure(finished: Finished) -> None:
-    if finished.reason == "error":
-        raise BackendError(finished.error or "The request failed.")
+def watch_stops(tokenizer: Tokenizer, params: SamplingParams) -> Watch | None:
+    """Ends a :class:`Generation` with the token that makes a stop string whole; None if there is nothing to look for."""
+    if not params.stop:
+        return None
+    text = TextStream(tokenizer, params.stop)
+
+    def watch(token: int) -> Ending | None:
+        text.push(token)
+        return None if text.stopped is None else ("stop", text.stopped)
+
+    return watch

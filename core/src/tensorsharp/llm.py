@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tensorsharp.engine.engine import Engine
-from tensorsharp.engine.handle import RequestHandle
+from tensorsharp.engine.handle import RequestHandle, Watch
 from tensorsharp.engine.stats import EngineStats
 from tensorsharp.engine.stream import TextStream
 from tensorsharp.errors import RequestError, UnsupportedError
-from tensorsharp.generation import Generation, Reply
+from tensorsharp.generation import Generation, Reply, watch_stops
 from tensorsharp.opening import Opened
 from tensorsharp.parameters import sampling_params
 from tensorsharp.prompts import Prompt, Prompts
@@ -259,9 +259,14 @@ class LLM:
         self.close()
 
     def submit(
-        self, prompt: Prompt | Sequence[int], params: Mapping[str, Any], grammar: Grammar | None = None
+        self,
+        prompt: Prompt | Sequence[int],
+        params: Mapping[str, Any],
+        grammar: Grammar | None = None,
+        watch: Callable[[SamplingParams], Watch | None] | None = None,
     ) -> tuple[RequestHandle, SamplingParams]:
-        """Hand a prompt to the engine; its tokens come from the handle. params: see the class. grammar: a compiled constraint."""
+        """Hand a prompt to the engine; its tokens come from the handle. params: see the class. grammar: a compiled constraint.
+        watch: makes what may end the reply by its tokens, if something does."""
         prompt = prompt if isinstance(prompt, Prompt) else Prompt(tuple(prompt))
         options = {name: params[name] for name in REQUEST_OPTIONS if name in params}
         if options.get("constraint") is not None:
@@ -271,11 +276,11 @@ class LLM:
         options["constraint"] = grammar
         sampling = sampling_params({n: value for n, value in params.items() if n not in options and n != "history_ids"})
         request = GenerationRequest(prompt.ids, sampling, self.tokenizer.end_tokens, prompt.boundaries, **options)
-        handle = self.engine.submit(request)
+        handle = self.engine.submit(request, None if watch is None else watch(sampling))
         self.prompts.asked(prompt)
         return handle, sampling
 
     def _start(self, prompt: Prompt, params: Mapping[str, Any]) -> Generation:
-        handle, sampling = self.submit(prompt, params)
+        handle, sampling = self.submit(prompt, params, watch=partial(watch_stops, self.tokenizer))
         text = TextStream(self.tokenizer, sampling.stop)
         return Generation(handle, text, logprobs=sampling.logprobs is not None, prompt=prompt)

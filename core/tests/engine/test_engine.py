@@ -13,7 +13,7 @@ from engine_rig import Gate, Rig
 from tensorsharp.engine.config import EngineConfig, SchedulerConfig
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, RequestError, TensorSharpError
 from tensorsharp.protocols.batch import F32, Batch
-from tensorsharp.types import GenerationRequest, SamplingParams
+from tensorsharp.types import FinishReason, GenerationRequest, SamplingParams
 
 
 @pytest.fixture
@@ -68,6 +68,29 @@ def test_end_tokens_stop_and_are_left_out(rig: Rig) -> None:
         handle = rig.engine.submit(GenerationRequest(tuple(ids), params, frozenset(ends)))
         assert [e.token for e in handle] == want
         assert handle.result().reason == reason
+
+
+@pytest.mark.parametrize("at", [1, 3, 6], ids=["the first", "one between", "the last that may be"])
+def test_what_sees_the_tokens_ends_the_request_with_one_of_them(rig: Rig, at: int) -> None:
+    asked, seen = request(prompt(10), max_tokens=6, temperature=0.0), []
+
+    def watch(token: int) -> tuple[FinishReason, str] | None:
+        seen.append(token)
+        return ("stop", "word") if len(seen) == at else None
+
+    handle = rig.engine.submit(asked, watch)
+    finished = handle.result(20)
+    assert (finished.reason, finished.stop, finished.usage.completion) == ("stop", "word", at)
+    assert seen == [e.token for e in handle] == alone(asked).tokens[:at]
+    stats = rig.engine.stats()
+    assert (stats.requests, stats.tokens_generated) == ({"stop": 1}, at)
+
+
+def test_what_sees_the_tokens_and_fails_ends_nothing(rig: Rig) -> None:
+    asked = request(prompt(10), max_tokens=6, temperature=0.0)
+    handle = rig.engine.submit(asked, lambda token: 1 // 0)
+    assert [e.token for e in handle] == alone(asked).tokens
+    assert handle.result().reason == "length"
 
 
 def test_a_full_context_ends_a_reply() -> None:

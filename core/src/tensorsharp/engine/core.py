@@ -213,6 +213,8 @@ class EngineCore:
         else:
             self.metrics.next_token(waited)
         sequence.sink.token(TokenEvent(choice.token, sequence.generated - 1, choice.logprob, choice.top))
+        if self._finish_asked(sequence):
+            return
         if guide is not None and guide.complete:
             self._finish(sequence, "stop")
         elif sequence.generated >= sequence.room:

@@ -19,7 +19,7 @@ from tensorsharp.engine.config import EngineConfig
 from tensorsharp.engine.constrain import Guide, Masks
 from tensorsharp.engine.core import EngineCore
 from tensorsharp.engine.evaluation import AllLogits, Embedding, Evaluation, Pooling
-from tensorsharp.engine.handle import RequestHandle
+from tensorsharp.engine.handle import RequestHandle, Watch
 from tensorsharp.engine.lower import Lower
 from tensorsharp.engine.observer import Observer, Observers
 from tensorsharp.engine.sampler import Sampler
@@ -109,14 +109,18 @@ class Engine:
         """RequestError if `submit` would refuse the request."""
         check_request(request, self._vocab, self.limit)
 
-    def submit(self, request: GenerationRequest) -> RequestHandle:
-        """Queue a request. RequestError if it is malformed or can never fit, CapacityError if the queue is full."""
+    def submit(self, request: GenerationRequest, watch: Watch | None = None) -> RequestHandle:
+        """Queue a request. watch: what may end it by its tokens; called on the engine's thread.
+
+        RequestError if it is malformed or can never fit, CapacityError if the queue is full.
+        """
         self.check(request)
         seed = random_seed() if request.params.seed is None else request.params.seed
         sampler = Sampler(request.params, seed)
         named = request if request.id is not None else replace(request, id=f"request-{next(self._numbers)}")
         guide = None if request.constraint is None else self._masks.guide(request.constraint, reply_ends(request))
-        return self._start(named, sampler, limit=self.limit, rows=self._rows, guide=guide, observers=self._observers)
+        rows, observers = self._rows, self._observers
+        return self._start(named, sampler, limit=self.limit, rows=rows, guide=guide, observers=observers, watch=watch)
 
     def logits(self, ids: list[int] | tuple[int, ...]) -> F32:
         """[n] token ids -> [n, vocab] float32: row i are the logits for the token after ids[i]. Waits for its turn."""
@@ -272,12 +276,13 @@ class Engine:
         evaluation: Evaluation | None = None,
         guide: Guide | None = None,
         observers: Observers = _NOBODY,
+        watch: Watch | None = None,
     ) -> RequestHandle:
         self._enter()
         observers.on_request_start(request)
         ended = partial(self._leave, request=request, observers=observers)
         tell, read = self._waking.add, len(request.prompt_ids)
-        handle = RequestHandle(request.id or "", sampler.seed, ended, tell, prompt_tokens=read)
+        handle = RequestHandle(request.id or "", sampler.seed, ended, tell, prompt_tokens=read, watch=watch)
         sequence = Sequence(request, sampler, handle, limit=limit, rows=rows, evaluation=evaluation, guide=guide)
         with self._changed:
             self._check_open()

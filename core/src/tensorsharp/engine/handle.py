@@ -5,18 +5,25 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from tensorsharp.types import Finished, FinishReason, TokenEvent
 
 if TYPE_CHECKING:
     import asyncio
 
+Ending: TypeAlias = tuple[FinishReason, str | None]
+"""The reason with which a request ends, and the stop string if one ended it."""
+Watch: TypeAlias = Callable[[int], Ending | None]
+"""Sees every token of a reply, in order; if it gives an ending, the request ends with that token."""
+
 
 class RequestHandle:
     """One request. Iterate it (`for` or `async for`) for its tokens; iteration ends with the request.
 
     A request that fails ends its iteration too: `result()` says how it ended. Each token is given out once.
+    watch: called where the token is made, so that what ends the request does not depend on when it is read.
     ended: called with its end. changed: called when there is something new, so that `wake` is called soon. prompt_tokens: how
     many it has to read.
     """
@@ -29,13 +36,15 @@ class RequestHandle:
         changed: Callable[[RequestHandle], None] | None = None,
         *,
         prompt_tokens: int = 0,
+        watch: Watch | None = None,
     ) -> None:
         self.id = id
         self.seed = seed
         self.prompt_tokens = prompt_tokens
         self._ended = ended
         self._tell = changed
-        self.ending: tuple[FinishReason, str | None] | None = None
+        self._watch = watch
+        self.ending: Ending | None = None
         self._events: deque[TokenEvent] = deque()
         self._finished: Finished | None = None
         self._changed = threading.Condition()
@@ -103,6 +112,11 @@ class RequestHandle:
 
     def token(self, event: TokenEvent) -> None:
         """For the engine: a token was made."""
+        if self._watch is not None:
+            with suppress(Exception):  # who reads the tokens meets the same, and it is no affair of other requests
+                found = self._watch(event.token)
+                if found is not None:
+                    self.cancel(*found)
         with self._changed:
             self._events.append(event)
         if self._tell is not None:

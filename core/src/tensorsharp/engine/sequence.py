@@ -20,7 +20,8 @@ from tensorsharp.types import Finished, FinishReason, GenerationRequest, Timings
 class Sink(Protocol):
     """Who is told what becomes of a sequence, on the thread that steps the engine, and may ask for its end from any.
 
-    ending: None, or the reason and the stop string with which the sequence shall end before its next token.
+    ending: None, or the reason and the stop string with which the sequence shall end before its next token. One that is there
+    when `token` returns is its end, whatever else would end it there.
     """
 
     @property
