@@ -35,7 +35,7 @@ def until(check: Callable[[], bool], within: float = PATIENCE_S) -> bool:
 
 
 class Served:
-    """A running server. http: a client of it. llm: the model's library side, once it is loaded."""
+    """A running server. http: a client of it. llm: the model's library side, once it is loaded. thread: lives until its end."""
 
     def __init__(self, director: Director, catalog: Catalog, settings: ServerSettings, **how: Any) -> None:
         self.director = director
@@ -45,8 +45,8 @@ class Served:
         self._catalog = catalog
         self._settings = settings
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
-        self._thread.start()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._main()))
+        self.thread.start()
         assert self._ready.wait(PATIENCE_S)
         self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S)
         self.openai = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
@@ -98,8 +98,8 @@ class Served:
         self.ollama.close()
         self.anthropic.close()
         self.program.should_exit = True
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
 
 
 @contextmanager

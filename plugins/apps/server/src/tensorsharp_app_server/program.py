@@ -17,6 +17,9 @@ from tensorsharp.errors import ConfigError
 from tensorsharp_app_server.connection import Connection
 
 GRACE_S = 10.0
+LAST_WORDS_S = 1.0
+"""How long requests that are ended may take until their clients have been told."""
+TICK_S = 0.1
 KEEP_OPEN_S = 75
 """How long an idle connection stays open: longer than the clients' pools keep theirs, so that they close it first."""
 
@@ -48,7 +51,7 @@ def url(listening: socket.socket) -> str:
 class Program(uvicorn.Server):
     """A server that ends well on SIGINT and SIGTERM: running requests are finished within `grace_s`, then cancelled.
 
-    A second SIGINT does not wait. Any thread may ask for the end by setting `should_exit`.
+    A second signal does not wait. Any thread may ask for the end by setting `should_exit`.
     """
 
     def __init__(self, app: ASGIApp, *, grace_s: float = GRACE_S) -> None:
@@ -61,9 +64,39 @@ class Program(uvicorn.Server):
             http=Connection,
             server_header=False,
             timeout_keep_alive=KEEP_OPEN_S,
-            timeout_graceful_shutdown=max(1, round(grace_s)),
         )
         super().__init__(config)
+        self._grace_s = grace_s
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but nobody is waited for without end, as for clients that read nothing."""
+        hurrying = asyncio.create_task(self._hurry())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            hurrying.cancel()
+
+    async def _hurry(self) -> None:
+        """End what is left when the time is up, or when it is asked for; what waits for clients to read cannot end itself."""
+        await self._passed(self._grace_s)
+        if not self.force_exit:
+            for task in self.server_state.tasks:
+                task.cancel()
+            self._abort(lambda one: one.flow.write_paused)
+            await self._passed(LAST_WORDS_S)
+        self.force_exit = True
+        self._abort(lambda one: True)
+
+    async def _passed(self, seconds: float) -> None:
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while clock() < until and not self.force_exit:
+            await asyncio.sleep(TICK_S)
+
+    def _abort(self, which: Callable[[Connection], bool]) -> None:
+        for one in list(self.server_state.connections):
+            if isinstance(one, Connection) and which(one):
+                one.transport.abort()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -80,7 +113,7 @@ class Program(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        self.force_exit = self.should_exit and number == signal.SIGINT
+        self.force_exit = self.should_exit
         self.should_exit = True
 
 
