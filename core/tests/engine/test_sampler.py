@@ -94,7 +94,10 @@ def naive(values: list[float], seed: int, position: int, params: SamplingParams)
 
 def plain_logprobs(row: F32) -> list[float]:
     raised = row.astype(np.float64) - float(row.max())
-    lowered = exactmath.log(exactmath.total(exactmath.exp(raised)))
+    terms = exactmath.exp(raised)
+    terms[row.argmax()] = 0.0
+    pieces = [exactmath.total(terms[i : i + 512]) for i in range(0, len(terms), 512)]
+    lowered = exactmath.log(1.0 + exactmath.total(np.array(pieces)))
     return (raised - lowered).astype(np.float32).tolist()
 
 

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tensorsharp.engine.sampler import log_probabilities
+from tensorsharp.engine.logprobs import log_probabilities
 from tensorsharp.ops import OUTPUT
 from tensorsharp.protocols.batch import F32
 from tensorsharp.types import TokenEvent

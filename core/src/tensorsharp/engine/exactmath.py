@@ -7,6 +7,7 @@ additions, products, divisions, floor, comparisons and exponent bits, which IEEE
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import factorial, frexp
 
 import numpy as np
@@ -24,6 +25,8 @@ _EXP_TERMS = [1.0 / factorial(n) for n in range(13, 1, -1)]
 _LOG_TERMS = [2.0 / (2 * n + 1) for n in range(11, 0, -1)]
 _IN_CACHE = 16384
 """Elements worked on at a time, so that intermediate arrays stay near the core."""
+PIECE = 512
+"""Elements that `exp_rest` adds one after the other: about as many as there are pieces in a large vocabulary."""
 EXP_LOWEST = -708.0
 """Below this `exp` gives exactly 0."""
 
@@ -66,14 +69,23 @@ def _exp(x: F64) -> F64:
     return series
 
 
-def exp_total(x: F32, shift: float) -> float:
-    """total(exp(x - shift)) of float32 values, which are not NaN and at most `shift`, without an array of them all."""
-    sum_before = 0.0
+def below(x: F32, best: int) -> Iterator[F64]:
+    """x - x[best] of float32 values, a block of them at a time, and -inf at `best` itself: what is added is 0 there."""
     for i in range(0, len(x), _IN_CACHE):
-        terms = _exp(np.subtract(x[i : i + _IN_CACHE], shift, dtype=np.float64))
-        terms[0] += sum_before
-        sum_before = total(terms)
-    return sum_before
+        block = np.subtract(x[i : i + _IN_CACHE], x[best], dtype=np.float64)
+        if 0 <= best - i < len(block):
+            block[best - i] = -np.inf
+        yield block
+
+
+def exp_rest(x: F32, best: int) -> float:
+    """The sum of exp(x - x[best]) of all but `best`, which is the largest of the float32 values and finite. They are added in
+    their order: first within every `PIECE` of them, then the sums of the pieces, so that few roundings follow one another."""
+    sums = []
+    for block in below(x, best):
+        terms = _exp(block)
+        sums += [total(terms[j : j + PIECE]) for j in range(0, len(terms), PIECE)]
+    return total(np.array(sums))
 
 
 def log(x: float) -> float:

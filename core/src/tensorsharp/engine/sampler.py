@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorsharp.engine.draw import draw, draw_row
-from tensorsharp.engine.exactmath import F64, exp, exp_total, log, running_sum
+from tensorsharp.engine.exactmath import F64, exp, log, running_sum
+from tensorsharp.engine.logprobs import log_probabilities
 from tensorsharp.engine.nucleus import nucleus
 from tensorsharp.engine.penalties import Adjustment
-from tensorsharp.engine.ranking import at_least, at_least_kth, descending, largest
+from tensorsharp.engine.ranking import at_least, at_least_kth, descending
 from tensorsharp.errors import BackendError
 from tensorsharp.protocols.batch import F32, I32
 from tensorsharp.types import SamplingParams, TokenLogprob
@@ -140,18 +141,6 @@ class Sampler:
 def few_of(mask: Mask) -> Ids | None:
     """Which tokens a mask allows, if they are so few that looking at them alone is less work than at a row; else None."""
     return np.flatnonzero(mask) if np.count_nonzero(mask) * 16 < len(mask) else None
-
-
-def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[TokenLogprob, ...]]:
-    """log softmax of the raw row at `token` and at the `top` likeliest; summed in id order, rounded to float32."""
-    best = float(row.max())
-    lowered = log(exp_total(row, best))
-
-    def at(index: int) -> float:
-        return float(np.float32(float(row[index]) - best - lowered))
-
-    likeliest = largest(row, top).tolist() if top else []
-    return at(token), tuple(TokenLogprob(i, at(i)) for i in likeliest)
 
 
 def _require_choice(best: float, position: int) -> None:
