@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("shared machine", deadline=None)  # what a test takes says nothing where others compute too
-settings.load_profile("shared machine")
+# what a test takes says nothing where others compute too, and what fails once has to fail again
+settings.register_profile("everyday", deadline=None, derandomize=True)
+settings.load_profile("everyday")
 
 
 class Site:

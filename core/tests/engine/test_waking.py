@@ -44,7 +44,7 @@ def test_one_call_wakes_all_tasks_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> 
             reply.token(TokenEvent(4, 1))
         assert not any(task.done() for task in tasks)
         waking.wake()
-        found = await asyncio.wait_for(asyncio.gather(*tasks), 5)
+        found = await asyncio.wait_for(asyncio.gather(*tasks), 20)
         assert calls == 1
         return [[event.token for event in events] for events in found]
 
@@ -61,12 +61,12 @@ def test_a_thread_is_woken_by_its_own_request() -> None:
     first.token(TokenEvent(7, 0))
     first.finish(ENDED)
     waking.wake()
-    threads[0].join(5)
+    threads[0].join(20)
     assert got == [7]
     assert threads[1].is_alive()
     second.finish(ENDED)
     waking.wake()
-    threads[1].join(5)
+    threads[1].join(20)
     assert not threads[1].is_alive()
 
 
@@ -85,7 +85,7 @@ def test_a_loop_that_was_closed_keeps_nobody_from_being_woken() -> None:
         for reply in (lost, kept):
             reply.token(TokenEvent(1, 0))
         waking.wake()
-        return await asyncio.wait_for(task, 5)
+        return await asyncio.wait_for(task, 20)
 
     asyncio.run(leave())
     assert asyncio.run(stay()) == [TokenEvent(1, 0)]

@@ -141,7 +141,10 @@ STREAMS = ("--concurrency", "1,4", "--shared-prefix", "64", "--prompt-tokens", "
 
 
 def test_requests_that_arrive_together(world: World) -> None:
-    code, out, err = world.command("bench", world.model, *STREAMS, PAUSE="0.01")  # so that three digits tell times apart
+    text = world.folder / "text.txt"
+    text.write_text("s" * 64 + "".join(own * 10 for own in "abcd"), encoding="utf-8")  # they part at once, behind the prefix
+    asked = (*STREAMS, "--prompt-file", str(text))
+    code, out, err = world.command("bench", world.model, *asked, PAUSE="0.01")  # so that three digits tell times apart
     assert (code, err) == (0, "")
     header, *lines = out.splitlines()
     assert header == "streams,prompt_tokens,cached_tokens,gen_tokens,wall_s,total_tps,stream_tps,ttft_s"
