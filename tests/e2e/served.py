@@ -7,12 +7,25 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 READY = "Serving "
+PATIENCE_S = 60.0
+"""For a machine that has much else to do; only what never comes takes so long."""
+
+
+def until(check: Callable[[], bool]) -> bool:
+    """Whether something comes true in time."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if check():
+            return True
+        time.sleep(0.02)
+    return False
 
 
 class Command:
@@ -26,7 +39,7 @@ class Command:
             raise AssertionError(line + (process.communicate()[1] or ""))
         self.url = line.split(" at ")[1].strip()
 
-    def end(self, number: int = signal.SIGTERM, *, within: float = 30) -> int:
+    def end(self, number: int = signal.SIGTERM, *, within: float = PATIENCE_S) -> int:
         """Ask it to end; its exit code."""
         self.process.send_signal(number)
         return self.process.wait(within)
@@ -36,7 +49,7 @@ class Command:
 def serving(
     *arguments: str | Path,
     environment: Sequence[tuple[str, str]] = (),
-    within: float = 120,
+    within: float = 900,
     log: IO[str] | int = subprocess.PIPE,
 ) -> Iterator[Command]:
     """`tensorsharp serve` with these arguments on a free port, once it is ready; killed at the end, or after `within` seconds.

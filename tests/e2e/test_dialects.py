@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import httpx
 import ollama
 import openai
 import pytest
-from tests.e2e.served import Command, serving
+from tests.e2e.served import PATIENCE_S, Command, serving, until
 from tests.realmodels import SMOLLM2, needs
 
 ASKED: Any = [{"role": "user", "content": "Why is the sky blue?"}]
@@ -40,7 +39,7 @@ def server() -> Iterator[Command]:
 
 @pytest.fixture(scope="module")
 def name(server: Command) -> str:
-    found: str = httpx.get(f"{server.url}/api/tags").json()["models"][0]["model"]
+    found: str = httpx.get(f"{server.url}/api/tags", timeout=PATIENCE_S).json()["models"][0]["model"]
     return found
 
 
@@ -200,12 +199,10 @@ def test_a_stream_that_is_closed_gives_its_memory_back(
         stream = as_anthropic.messages.create(model=name, messages=ASKED, max_tokens=900, stream=True)
         assert next(stream).type == "message_start"
         stream.close()
-    until = time.monotonic() + 10
-    while (engine := _engine(server))["running"] and time.monotonic() < until:
-        time.sleep(0.02)
-    assert engine["requests"].get("cancelled", 0) == before + 1
-    assert [used for used, _ in engine["blocks"].values()] == [0] * len(engine["blocks"])
+    assert until(lambda: _engine(server)["requests"].get("cancelled", 0) == before + 1)
+    blocks = _engine(server)["blocks"]
+    assert [used for used, _ in blocks.values()] == [0] * len(blocks)
 
 
 def _engine(server: Command) -> Any:
-    return httpx.get(f"{server.url}/stats").json()["models"][0]["engine"]
+    return httpx.get(f"{server.url}/stats", timeout=PATIENCE_S).json()["models"][0]["engine"]

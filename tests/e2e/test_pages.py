@@ -17,7 +17,7 @@ import httpx
 import pytest
 import yaml
 from tests.e2e.conftest import TEMPLATE
-from tests.e2e.served import Command, serving
+from tests.e2e.served import PATIENCE_S, Command, serving
 
 from tensorsharp.testing.tinygguf import tiny, write_tiny
 
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Command]:
-    with serving(folder / "model.gguf", within=900) as found:
+    with serving(folder / "model.gguf") as found:
         yield found
 
 
@@ -100,7 +100,7 @@ def test_commands_run(server: Command, folder: Path, page: Path) -> None:
 def test_addresses_are_there(server: Command, page: Path) -> None:
     paths = {BASES.get(path, path) for path in ADDRESS.findall(page.read_text(encoding="utf-8"))}
     for path in paths:
-        answer = httpx.post(server.url + path, json={})
+        answer = httpx.post(server.url + path, json={}, timeout=PATIENCE_S)
         assert "unknown_path" not in answer.text, path
 
 
@@ -114,6 +114,8 @@ def test_configurations_can_be_read(language: str) -> None:
 
 def test_metrics_are_told(server: Command) -> None:
     told = runpy.run_path(str(ROOT / "scripts/reference.py"))["PAGES"]["reference/metrics.md"]()
-    families = re.findall(r"^# TYPE (\w+?)(?:_total)? (\w+)$", httpx.get(server.url + "/metrics").text, re.MULTILINE)
+    families = re.findall(
+        r"^# TYPE (\w+?)(?:_total)? (\w+)$", httpx.get(server.url + "/metrics", timeout=PATIENCE_S).text, re.MULTILINE
+    )
     assert len(families) > 20
     assert [name for name, kind in families if f"| `{name}` | {kind} |" not in told] == []

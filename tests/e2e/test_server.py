@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from tests.e2e.served import Command, serving
+from tests.e2e.served import PATIENCE_S, Command, serving, until
 from tests.realmodels import SMOLLM2, needs
 
 import tensorsharp
@@ -72,14 +71,14 @@ def test_a_reply_is_the_one_of_the_library(model: Path, backend: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_running_requests_finish(model: Path, number: int) -> None:
-    with serving(model) as server, client(server.url) as ai:
+    with serving(model, "--grace", "60s") as server, client(server.url) as ai:
         on: Any = {"ignore_eos": True}
         stream = ai.chat.completions.create(model="tiny", messages=ASKED, max_tokens=100, stream=True, extra_body=on)
         first = next(stream)
         server.process.send_signal(number)
         rest = list(stream)
         assert (first.choices[0].delta.role, rest[-1].choices[0].finish_reason) == ("assistant", "length")
-        assert server.process.wait(30) == 0
+        assert server.process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def ai(smollm2: Command) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def name(smollm2: Command) -> str:
-    found: str = httpx.get(f"{smollm2.url}/v1/models").json()["data"][0]["id"]
+    found: str = httpx.get(f"{smollm2.url}/v1/models", timeout=PATIENCE_S).json()["data"][0]["id"]
     return found
 
 
@@ -252,14 +251,12 @@ def test_a_stream_that_is_closed_ends_the_request(ai: openai.OpenAI, smollm2: Co
     for _, _chunk in zip(range(3), stream, strict=False):
         continue
     stream.close()
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        engine = httpx.get(f"{smollm2.url}/stats").json()["models"][0]["engine"]
-        if engine["running"] == 0:
-            break
-        time.sleep(0.02)
-    assert engine["running"] == 0
-    assert engine["requests"]["cancelled"] == 1
+
+    def engine() -> Any:
+        return httpx.get(f"{smollm2.url}/stats", timeout=PATIENCE_S).json()["models"][0]["engine"]
+
+    assert until(lambda: engine()["requests"].get("cancelled") == 1)
+    assert engine()["running"] == 0
 
 
 def test_answers_do_not_depend_on_company(ai: openai.OpenAI, name: str) -> None:

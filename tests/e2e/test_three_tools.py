@@ -88,7 +88,7 @@ def hold(talk: Talk) -> Held:
 def held() -> Iterator[dict[str, Held]]:
     """The conversation through each client, one after the other."""
     with serving(needs(QWEN_CODER), "--ctx-size", "2048", within=1800) as server:
-        model = httpx.get(f"{server.url}/v1/models").json()["data"][0]["id"]
+        model = httpx.get(f"{server.url}/v1/models", timeout=60).json()["data"][0]["id"]
         found = {}
         for name, kind in TALKS.items():
             with closing(kind(server.url, model, FUNCTIONS)) as talk:

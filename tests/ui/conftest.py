@@ -37,7 +37,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert found, "the server did not start"
     yield found[0]
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
 
 
@@ -86,7 +86,7 @@ def shot(page: Page) -> Callable[[str], None]:
     return take
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"{what} did not happen in {seconds} s"

@@ -23,7 +23,7 @@ LONG = "Write a long story about a dragon and a village."
 
 def until(page: Page, condition: str) -> None:
     """Wait for an expression; Playwright's own way would need a policy that lets strings be evaluated."""
-    wait_until(lambda: bool(page.evaluate(condition)), condition, seconds=60)
+    wait_until(lambda: bool(page.evaluate(condition)), condition)
 
 
 def ask(page: Page, text: str, *, wait: bool = True) -> None:
@@ -59,7 +59,7 @@ def texts(page: Page, role: str) -> list[str]:
 
 
 def engine(address: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{address}/stats").json()["models"][0]
+    found: dict[str, Any] = httpx.get(f"{address}/stats", timeout=60).json()["models"][0]
     return found
 
 
@@ -141,7 +141,7 @@ def test_a_reload_in_the_middle_of_a_reply_keeps_what_came(page: Page, shot: Sho
         const [{ messages }] = await (await Store.open()).all();
         return Object.values(messages).find(({ role }) => role === "assistant").text.length > 20;
     }"""
-    wait_until(lambda: bool(page.evaluate(stored)), "a part of the reply in the browser's database", seconds=60)
+    wait_until(lambda: bool(page.evaluate(stored)), "a part of the reply in the browser's database")
     page.reload()
     page.wait_for_selector(".message.assistant")
     assert len(texts(page, "assistant")[0]) > 20
