@@ -155,6 +155,25 @@ def test_compiled_constraints_are_kept(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
+    "large",
+    [
+        Constraint("regex", "a" * 1000),
+        Constraint.json_schema({"multipleOf": 997}),
+        Constraint("lark", 'start: %json {"multipleOf": 997}'),
+    ],
+)
+def test_what_is_large_takes_the_place_of_others(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, large: Constraint
+) -> None:
+    monkeypatch.setattr("tensorsharp.text.constraints._KEPT_WEIGHT", 1000)
+    constraints = Constraints(tokenizer)
+    first = constraints.compile(Constraint.choice(["a"]))
+    kept = constraints.compile(large)
+    assert constraints.compile(large) is kept, "the latest one stays in any case"
+    assert constraints.compile(Constraint.choice(["a"])) is not first
+
+
+@pytest.mark.parametrize(
     ("schema", "words"),
     [
         ({"type": "strng"}, '#/type is "strng"; expected one or several of null, boolean'),
@@ -306,6 +325,18 @@ def test_what_only_describes_is_allowed(constraints: Constraints) -> None:
         (Constraint("lark", "start: foo"), 'unknown name: "foo"'),
         (Constraint("lark", 'start: "a" b\nb[capture, max_tokens=3]: /x+/'), "line 2: the option 'max_tokens'"),
         (Constraint("lark", 'start[stop="x"]: /.*/'), "line 1: the option 'stop'"),
+        (
+            Constraint("lark", 'start: %json\n{"items": {"mult\\u0069pleOf": 4294967291}}'),
+            "multipleOf is 4294967291, with all others",
+        ),
+        (
+            Constraint("lark", 'start: %json {"const": ' + "9" * 5000 + ', "multipleOf": 399983}'),
+            "multipleOf is 399983, with all others",
+        ),
+        (
+            Constraint("lark", 'start: a b\na: %json {"multipleOf": 499}\nb: %json {"multipleOf": 503}'),
+            "multipleOf is 503, with all others",
+        ),
         (Constraint("lark", "start: "), "allows no text but the empty one"),
         (Constraint("regex", "(?=a)b"), "look-around"),
         (Constraint("regex", ""), "The regex is empty"),

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from tensorsharp.errors import RequestError
@@ -15,12 +16,14 @@ from tensorsharp.text.gate import Gate
 from tensorsharp.text.gbnf_lark import gbnf_to_lark
 from tensorsharp.text.masks import GuidedGrammar, TokenTrie, quoted, regular
 from tensorsharp.text.nesting import check_lark
-from tensorsharp.text.schemas import Schema, children, read_schema
+from tensorsharp.text.schemas import Schema, children, read_schema, remainders
 from tensorsharp.types import Constraint
 
 MAX_SOURCE: Final = 1 << 18
 """Most characters of a constraint: compiling takes time and memory in proportion."""
 _KEPT: Final = 64
+_KEPT_WEIGHT: Final = 1 << 17
+"""A character of a constraint becomes 30 to 300 bytes, 800 at most; so does a remainder of a step."""
 GAP: Final = r"/\n{1,2}/? "
 """Between the end of reasoning and the reply many models write empty lines; they are no part of the content."""
 JSON_KINDS: Final = ("json_object", "json_schema")
@@ -28,6 +31,9 @@ TEXT_KINDS: Final = ("regex", "choice")
 _TRIES: Final = 100
 """Most parts of a refused schema that are tried alone, to find the one at fault."""
 _OPTIONS: Final = re.compile(r"^\s*[a-z_]\w*\[[^\]\n]*\b(max_tokens|stop|stop_capture|temperature)\b", re.MULTILINE)
+_SCHEMA: Final = re.compile(r"%json\s*")
+"""What a schema within a grammar stands directly behind."""
+_READER: Final = json.JSONDecoder(parse_int=float)  # which takes any number of digits
 _PREFIX: Final = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
 WHITESPACE: Final = r" |\n[ \t]{0,20}"
 """What may stand once wherever JSON allows white space between two of its tokens: a space, or a line break and an indent."""
@@ -39,7 +45,7 @@ class Constraints:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._trie: TokenTrie | None = None
-        self._kept: OrderedDict[Constraint, Grammar] = OrderedDict()
+        self._kept: OrderedDict[Constraint, tuple[Grammar, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def compile(self, constraint: Constraint) -> Grammar:
@@ -49,12 +55,12 @@ class Constraints:
         with self._lock:
             if constraint in self._kept:
                 self._kept.move_to_end(constraint)
-                return self._kept[constraint]
+                return self._kept[constraint][0]
             trie = self._ready()
-        grammar = self._compile(constraint, trie)
+        grammar, weight = self._compile(constraint, trie), _weight(constraint)
         with self._lock:
-            self._kept[constraint] = grammar
-            while len(self._kept) > _KEPT:
+            self._kept[constraint] = grammar, weight
+            while len(self._kept) > 1 and (len(self._kept) > _KEPT or sum(w for _, w in self._kept.values()) > _KEPT_WEIGHT):
                 self._kept.popitem(last=False)
         return grammar
 
@@ -89,8 +95,26 @@ def compile_constraint(constraint: Constraint, trie: TokenTrie) -> GuidedGrammar
         source = gbnf_to_lark(source)
     else:
         _refuse_options(source)
+        remainders(_schemas(source))
     check_lark(source)
     return trie.compile(source)
+
+
+def _weight(constraint: Constraint) -> int:
+    """What a compiled constraint takes of memory, in characters."""
+    schemas = _schemas(constraint.source) if constraint.kind == "lark" else []
+    if constraint.kind == "json_schema":
+        schemas = [schema_of(constraint)]
+    return len(constraint.source) + remainders(schemas)
+
+
+def _schemas(lark: str) -> list[Any]:
+    """The schemas within a grammar; what is no JSON is none, in a text or a comment."""
+    found = []
+    for word in _SCHEMA.finditer(lark):
+        with suppress(ValueError, RecursionError):
+            found.append(_READER.raw_decode(lark, word.end())[0])
+    return found
 
 
 def schema_of(constraint: Constraint) -> Schema:

@@ -133,7 +133,7 @@ def check_schema(schema: Any) -> Schema:
     schema = respelled(schema)
     _check(schema, "#", schema)
     _check_references(schema)
-    _check_steps(schema)
+    remainders(schema)
     return closed(schema)
 
 
@@ -250,17 +250,22 @@ def _referring(root: Schema) -> Iterator[str]:
     return (reference for reference in _every(root, "$ref") if isinstance(reference, str))
 
 
-def _check_steps(root: Schema) -> None:
-    """Refuse steps that have too many remainders together: those of one value may come from several places."""
+def remainders(root: Any) -> int:
+    """How many the steps of a schema, or of a list of them, have together: those of one value may come from several places.
+
+    RequestError if there are too many.
+    """
     together = 1
     for step in _every(root, "multipleOf"):
         if _is_number(step) and 0 < step <= MAX_STEP:
             together = lcm(together, _remainders(step))
         if together > MAX_REMAINDERS:
             _refuse(
-                f"multipleOf is {step}, with all others above {MAX_REMAINDERS:,} without factors 2 and 5; expected less.",
+                f"multipleOf is {step:.{_DIGITS}g}, with all others above {MAX_REMAINDERS:,} without factors 2 and 5; "
+                "expected less.",
                 code="unsupported_schema",
             )
+    return together
 
 
 def _remainders(step: float) -> int:
