@@ -4,8 +4,9 @@ import asyncio
 import gc
 import json
 import sys
+import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from tensorsharp.errors import (
 from tensorsharp.llm import LLM
 from tensorsharp.loading import load
 from tensorsharp.parameters import sampling_params
+from tensorsharp.protocols.backend import StepResult
+from tensorsharp.protocols.batch import Batch
 from tensorsharp.testing.fakes import FakeRunner
 from tensorsharp.types import Constraint, GenerationRequest, SamplingParams
 
@@ -151,12 +154,21 @@ def test_asyncio(llm: LLM) -> None:
     assert "".join(pieces) == whole == chat == llm.generate("Hello", max_tokens=20, seed=1).text
 
 
-def test_a_stream_that_is_dropped_is_cancelled(llm: LLM) -> None:
+def test_a_stream_that_is_dropped_is_cancelled(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, steps = llm.engine._runner, threading.Semaphore(50)
+    compute = runner.step
+
+    def step(batch: Batch, taps: Sequence[str] = ()) -> StepResult:
+        assert steps.acquire(timeout=20)
+        return compute(batch, taps)
+
+    monkeypatch.setattr(runner, "step", step)  # it can be dropped before it ends
     stream = llm.stream("Hello", ignore_eos=True, max_tokens=500)
     handle = stream._handle
     next(stream)
     del stream
     gc.collect()
+    steps.release(500)
     assert handle.result(20).reason == "cancelled"
 
 
