@@ -13,7 +13,7 @@ import pytest
 from tests.ui.conftest import wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 pytestmark = pytest.mark.ui
 Shot = Callable[[str], None]
@@ -66,9 +66,13 @@ def engine(address: str) -> dict[str, Any]:
 def test_a_reply_streams_and_shows_its_figures(page: Page, shot: Shot) -> None:
     shot("empty")
     bound(page, 24)
+    held: list[Route] = []
+    page.route("**/v1/chat/completions", lambda route: held.append(route))
     ask(page, "What is the capital of France?", wait=False)
     page.wait_for_selector(".message.assistant.waiting")
     assert page.is_visible("#stop")
+    wait_until(lambda: bool(page.evaluate("true") and held), "the request")  # events come while the page is asked something
+    held[0].continue_()
     done(page)
     (reply,) = texts(page, "assistant")
     assert reply.strip()
