@@ -23,7 +23,7 @@ def plain(row: F32, token: int, top: int) -> tuple[float, list[tuple[int, float]
 
 
 def as_numbers(row: F32, token: int, top: int) -> tuple[float, list[tuple[int, float]]]:
-    logprob, likeliest = log_probabilities(row, token, top)
+    logprob, likeliest = log_probabilities(row, int(row.argmax()), token, top)
     return logprob, [(one.token, one.logprob) for one in likeliest]
 
 

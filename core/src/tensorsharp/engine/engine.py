@@ -37,7 +37,7 @@ from tensorsharp.types import Finished, GenerationRequest, SamplingParams, rando
 __all__ = ["Engine", "EngineConfig", "EngineStats"]
 
 _COLLECTED_ELEMENTS = 1 << 24
-"""Most logits (float32 elements) that one step of an evaluation asks for: 64 MiB."""
+"""Most logits (float32 elements) that evaluations ask for in one step: 64 MiB."""
 _NOBODY = Observers()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorsharp.engine.logprobs import log_probabilities
+from tensorsharp.engine.ranking import likeliest
 from tensorsharp.ops import OUTPUT
 from tensorsharp.protocols.batch import F32
 from tensorsharp.types import TokenEvent
@@ -66,7 +67,7 @@ class PromptLogprobs:
         del self.events[first:]  # a preempted request begins again
         following = self._ids[first + 1 : first + 1 + len(logits)]
         for place, (token, row) in enumerate(zip(following, logits, strict=False), first + 1):
-            self.events.append(TokenEvent(token, place, *log_probabilities(row, token, self._top)))
+            self.events.append(TokenEvent(token, place, *log_probabilities(row, likeliest(row, place), token, self._top)))
 
 
 class Embedding:

@@ -18,14 +18,13 @@ _LOG = 2.0**-50
 """Above the relative errors of `log` and of a product."""
 
 
-def log_probabilities(row: F32, token: int, top: int) -> tuple[float, tuple[TokenLogprob, ...]]:
-    """log softmax of the raw row at `token` and at the `top` likeliest. row [vocab], its largest value finite."""
-    best = int(row.argmax())
-    likeliest = largest(row, top).tolist() if top else []
-    heights = [float(row[i]) - float(row[best]) for i in (token, *likeliest)]
+def log_probabilities(row: F32, best: int, token: int, top: int) -> tuple[float, tuple[TokenLogprob, ...]]:
+    """log softmax of the raw row at `token` and at the `top` likeliest. row [vocab]; best: what `likeliest` finds in it."""
+    leading = largest(row, top).tolist() if top else []
+    heights = [float(row[i]) - float(row[best]) for i in (token, *leading)]
     least, most = (_rounded(heights, lowered) for lowered in _bounds(row, best))
     found = least if least == most else _rounded(heights, log(1.0 + exp_rest(row, best)))
-    return found[0], tuple(map(TokenLogprob, likeliest, found[1:]))
+    return found[0], tuple(map(TokenLogprob, leading, found[1:]))
 
 
 def _rounded(heights: list[float], lowered: float) -> list[float]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 import numpy.typing as npt
 
 from tensorsharp.engine.exactmath import F64
+from tensorsharp.errors import BackendError
 from tensorsharp.protocols.batch import F32
 
 Ids = npt.NDArray[np.int64]
@@ -56,3 +59,11 @@ def largest(row: F32, k: int) -> Ids:
     """[k] the k largest of a row in order."""
     found = at_least_kth(row, k)
     return found[descending(row[found])][:k]
+
+
+def likeliest(row: F32, position: int) -> int:
+    """The first of the largest values. BackendError if that is no number: row [vocab] is for the token at `position`."""
+    best = int(row.argmax())
+    if not isfinite(row[best]):  # a NaN counts as the largest
+        raise BackendError(f"The model gave no usable logits for position {position}: that of token {best} is {row[best]}.")
+    return best

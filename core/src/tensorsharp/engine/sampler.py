@@ -19,7 +19,7 @@ from tensorsharp.engine.exactmath import F64, exp, log, running_sum
 from tensorsharp.engine.logprobs import log_probabilities
 from tensorsharp.engine.nucleus import nucleus
 from tensorsharp.engine.penalties import Adjustment
-from tensorsharp.engine.ranking import at_least, at_least_kth, descending
+from tensorsharp.engine.ranking import at_least, at_least_kth, descending, likeliest
 from tensorsharp.errors import BackendError
 from tensorsharp.protocols.batch import F32, I32
 from tensorsharp.types import SamplingParams, TokenLogprob
@@ -55,9 +55,7 @@ class Sampler:
         row [vocab]: raw logits. history: the tokens before. mask [vocab]: False where a token is not allowed.
         BackendError if a logit is NaN or +inf, or nothing can be chosen.
         """
-        best = int(row.argmax())
-        if not isfinite(row[best]):  # a NaN counts as the largest
-            raise BackendError(f"The model gave no usable logits for position {position}: that of token {best} is {row[best]}.")
+        best = likeliest(row, position)
         allowed = row if mask is None else np.where(mask, row, np.float32(-np.inf))
         if self._params.temperature == 0.0:
             plain = mask is None and not self._adjustment.active
@@ -66,7 +64,7 @@ class Sampler:
             token = self._draw(allowed, history, position, None if mask is None else few_of(mask))
         if self._params.logprobs is None:
             return Choice(token)
-        return Choice(token, *log_probabilities(row, token, self._params.logprobs))
+        return Choice(token, *log_probabilities(row, best, token, self._params.logprobs))
 
     def _greedy(self, row: F32, history: I32, position: int) -> int:
         rest, touched, adjusted = self._adjusted(row, history)

@@ -32,28 +32,42 @@ _RANK = attrgetter("rank")
 
 
 class Step:
-    """The rows of one step while they are handed out: one to each reply, the rest to prompts."""
+    """The rows of one step while they are handed out: one to each reply, the rest to prompts.
+
+    Rows whose results an evaluation takes cost more than others: of all evaluations together there are not more of them than one
+    may have rows.
+    """
 
     def __init__(self, prompt_rows: int) -> None:
         self.work: list[Work] = []
         self.budget = prompt_rows
         self.left = prompt_rows
+        self._taken = 0
 
     def rows(self, sequence: Sequence) -> int:
         """How many rows the sequence may have."""
-        return 1 if sequence.replying else sequence.chunk(self.left)
+        return 1 if sequence.replying else self._chunk(sequence)
 
     def give(self, sequence: Sequence, seat: Seat, rows: int) -> None:
         self.work.append(Work(sequence, seat, rows))
         if not sequence.replying:
-            self.left -= rows
+            self._count(sequence, rows)
 
     def begin(self, sequence: Sequence, seat: Seat) -> None:
-        """The first rows of a sequence that has just got its seat."""
-        rows = sequence.chunk(self.left)
+        """The first rows of a sequence that has just got its seat; none for an evaluation where others have what there is."""
+        rows = self._chunk(sequence)
         seat.grow(sequence.computed + rows)
-        self.work.append(Work(sequence, seat, rows))
+        if rows:
+            self.work.append(Work(sequence, seat, rows))
+            self._count(sequence, rows)
+
+    def _chunk(self, sequence: Sequence) -> int:
+        return sequence.chunk(self.left if sequence.evaluation is None else max(0, min(self.left, sequence.rows - self._taken)))
+
+    def _count(self, sequence: Sequence, rows: int) -> None:
         self.left -= rows
+        if sequence.evaluation is not None:
+            self._taken += sequence.wanted(rows)
 
     def cut(self, shared: Shared, spare: int) -> None:
         """End the owner's chunk where the prompts part: there the other one takes over what windows would soon let go.

@@ -71,8 +71,8 @@ class Sequence:
 
     ids [limit] int32: prompt and reply; the first `length` are known, state exists for the first `computed`.
     room: tokens that the reply may have at most. rows: most rows of it in one step. evaluation: what takes the results of
-    the prompt's rows; None for a request that generates. rank: who is served first, lowest first. guide: the constraint of
-    the reply, or None.
+    the prompt's rows, of which all evaluations of a step have `rows` together; None for a request that generates. rank: who is
+    served first, lowest first. guide: the constraint of the reply, or None.
 
     chain: names of its full blocks, None where nothing can be reused. begun: the position at which it took its seat,
     having found state for all before. labelled: full blocks that others can find. edges: positions, ascending, that a

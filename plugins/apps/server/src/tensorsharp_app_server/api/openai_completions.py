@@ -78,16 +78,17 @@ async def complete(call: Call) -> Body | Stream:
     if body.flag("stream"):
         return Stream(_frames(call, ask, echo=echo, with_usage=with_usage))
     async with answering(call, ask) as answers:
-        echoes = await _echoes(answers, ask) if echo else None
+        echoes = await _echoes(answers, ask) if echo else [NOTHING] * len(ask.prompts)
         found = await answers.finished()
+        # many tokens take long to put into words: not on the thread that serves the others
+        choices = await asyncio.to_thread(
+            lambda: [_choice(answers, echoes[i // ask.count], i, *one) for i, one in enumerate(found)]
+        )
     done = [one for one, _ in found]
     return json_body(
         {
             **_head(call, answers.served),
-            "choices": [
-                _choice(answers, echoes[i // ask.count] if echoes else NOTHING, i, one, tokens)
-                for i, (one, tokens) in enumerate(found)
-            ],
+            "choices": choices,
             "usage": openai.usage(done, ask.count),
             **openai.facts(answers.served, list(enumerate(done))),
         }
@@ -102,10 +103,11 @@ async def _scored(call: Call) -> Body:
     async with call.service.host.use(ask.model) as served:
         ids = await asyncio.to_thread(lambda: [prompt_ids(served.llm, prompt, None) for prompt in ask.prompts])
         echoes = await echoed(served, ask.prompts, ids, ask.params.get("logprobs"))
+        columns = await asyncio.to_thread(lambda: [echo.columns(served) for echo in echoes for _ in range(ask.count)])
     read = sum(map(len, ids))
     choices = [
-        {"index": i, "text": e.text, "logprobs": e.columns(served), "finish_reason": "length"}
-        for i, e in enumerate(e for e in echoes for _ in range(ask.count))
+        {"index": i, "text": echoes[i // ask.count].text, "logprobs": one, "finish_reason": "length"}
+        for i, one in enumerate(columns)
     ]
     usage = {"prompt_tokens": read, "completion_tokens": 0, "total_tokens": read}
     return json_body({**_head(call, served), "choices": choices, "usage": usage})
@@ -134,10 +136,12 @@ async def _frames(call: Call, ask: Ask, *, echo: bool, with_usage: bool) -> Asyn
     async with answering(call, ask) as answers:
         head = _head(call, answers.served) | ({"usage": None} if with_usage else {})
         logprobs = [TextLogprobs(answers.served) for _ in answers.running]
-        first = b""
-        for i, one in enumerate(e for e in (await _echoes(answers, ask) if echo else ()) for _ in range(ask.count)):
-            first += event(_piece(head, i, one.text, logprobs[i].entries(one.tokens) if answers.logprobs else None))
-        yield first
+        echoes = [e for e in (await _echoes(answers, ask) if echo else ()) for _ in range(ask.count)]
+
+        def beginning(i: int, one: Echo) -> bytes:
+            return event(_piece(head, i, one.text, logprobs[i].entries(one.tokens) if answers.logprobs else None))
+
+        yield b"".join([await asyncio.to_thread(beginning, i, one) for i, one in enumerate(echoes)])
         piece = partial(_streamed, head, logprobs)
         async for frame in openai.frames(answers, head, piece, ask.count, with_usage=with_usage):
             yield frame
