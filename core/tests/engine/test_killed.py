@@ -6,6 +6,8 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,13 +23,22 @@ from tensorsharp.testing.checkpoint import ENDLESS, SIZE, content, found, tokens
 KILLS = 50
 
 
-def kill(arguments: list[str], seconds: float) -> None:
-    """Start a process, and kill it so long after it said that it is ready."""
+def kill(arguments: list[str], seconds: float, begun: Callable[[], bool] = lambda: True) -> None:
+    """Start a process, and kill it so long after it said that it is ready, and after something has begun."""
     with subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
+        while not begun():
+            assert process.poll() is None
+            time.sleep(0.001)
         time.sleep(seconds)
         process.kill()
+
+
+def writes(folder: Path, before: set[Path]) -> bool:
+    """Whether there is a whole file, and one that was not there before."""
+    files = set(folder.iterdir())
+    return any(file.suffix == SUFFIX for file in files) and not files <= before
 
 
 def killed_while_it_answers(folder: Path, kills: int) -> None:
@@ -66,7 +77,8 @@ def test_killed_while_it_writes_large_files_many_times(tmp_path: Path) -> None:
     chance = random.Random(2)
     leftovers = whole = 0
     for number in range(KILLS):
-        kill(["-c", ENDLESS, "file", str(tmp_path), str(number)], chance.uniform(0.0, 0.1))
+        arguments = ["-c", ENDLESS, "file", str(tmp_path), str(number)]
+        kill(arguments, chance.uniform(0.0, 0.1), begun=partial(writes, tmp_path, set(tmp_path.iterdir())))
         store = FileCheckpointStore(CheckpointOptions(tmp_path))
         leftovers += store.folder.leftovers
         assert store.folder.deleted == 0
