@@ -143,6 +143,16 @@ def test_a_conversation_with_a_tool(thinker: Served) -> None:
     assert client.messages.create(**asked, messages=more).content[0].text == "17 Grad"  # type: ignore[union-attr]
 
 
+def test_blocks_stand_in_the_order_in_which_they_came(thinker: Served) -> None:
+    thinker.director.script = f"<think>Hm.</think>Erst {CALL}<think>So.</think>dann {CALL} ja."
+    asked: Any = {"model": "thinker", "max_tokens": 300, "tools": [WEATHER], "messages": ASKED}
+    whole = thinker.anthropic.messages.create(**asked).content
+    with thinker.anthropic.messages.stream(**asked) as stream:
+        assert [block.model_dump() for block in stream.get_final_message().content] == [block.model_dump() for block in whole]
+    kinds = ["thinking", "text", "tool_use"]
+    assert [block.type for block in whole] == [*kinds, *kinds, "text"]
+
+
 def test_several_calls_are_several_blocks(thinker: Served) -> None:
     thinker.director.script = CALL + CALL.replace("Köln", "Bern")
     asked: Any = {"model": "thinker", "max_tokens": 200, "tools": [WEATHER], "messages": ASKED}

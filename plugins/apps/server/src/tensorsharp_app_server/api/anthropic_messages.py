@@ -19,6 +19,7 @@ from tensorsharp_app_server.runtime import runtime, timings
 from tensorsharp_app_server.service import Service
 from tensorsharp_app_server.wire import event
 
+Event = dict[str, Any]
 REASONS = {"tool_calls": "tool_use", "length": "max_tokens"}
 
 
@@ -37,9 +38,14 @@ async def create(call: Call) -> Body | Stream:
     ask = anthropic.read_ask(call.body)
     if call.body.flag("stream"):
         return Stream(_frames(call, ask))
+    blocks, body = _Blocks(), {}
     async with answering(call, ask) as answers:
-        ((done, _),) = await answers.finished()
-    return json_body({**_head(call, answers), "content": _content(done), **_ending(done), **_facts(answers, done)})
+        async for chunk in answers.chunks():
+            for _ in blocks.take(chunk.delta):
+                continue
+            if chunk.done is not None:
+                body = {**_head(call, answers), "content": blocks.content, **_ending(chunk.done), **_facts(answers, chunk.done)}
+    return json_body(body)
 
 
 async def count_tokens(call: Call) -> Body:
@@ -53,14 +59,6 @@ async def count_tokens(call: Call) -> Body:
 
 def _head(call: Call, answers: Answers) -> dict[str, Any]:
     return {"id": f"msg_{call.id}", "type": "message", "role": "assistant", "model": answers.served.name}
-
-
-def _content(done: ChatReply) -> list[dict[str, Any]]:
-    """The reply as blocks. Nobody signs what was thought here."""
-    thought = [{"type": "thinking", "thinking": done.reasoning, "signature": ""}] if done.reasoning else []
-    said = [{"type": "text", "text": done.content}] if done.content else []
-    called = [{"type": "tool_use", "id": c.id, "name": c.name, "input": json.loads(c.arguments)} for c in done.tool_calls]
-    return [*thought, *said, *called]
 
 
 def _ending(done: ChatReply) -> dict[str, Any]:
@@ -92,55 +90,69 @@ async def _frames(call: Call, ask: Ask) -> AsyncGenerator[bytes, None]:
     async with answering(call, ask) as answers:
         (running,) = answers.running
         started = {"stop_reason": None, "stop_sequence": None, "usage": _usage(running.prompt_tokens, 0, 0)}
-        yield _event("message_start", message={**_head(call, answers), "content": [], **started})
+        yield _framed(_event("message_start", message={**_head(call, answers), "content": [], **started}))
         blocks = _Blocks()
         async for chunk in answers.chunks():
-            yield b"".join(blocks.take(chunk.delta))
+            yield b"".join(map(_framed, blocks.take(chunk.delta)))
             if chunk.done is not None:
-                yield _event("message_delta", delta=_ending(chunk.done), **_facts(answers, chunk.done))
-        yield _event("message_stop")
+                yield _framed(_event("message_delta", delta=_ending(chunk.done), **_facts(answers, chunk.done)))
+        yield _framed(_event("message_stop"))
 
 
 class _Blocks:
-    """The events of a reply's blocks, one block after the other."""
+    """The blocks of a reply while they are made, and the events that tell of them, one block after the other.
+
+    content: the blocks. Nobody signs what was thought here.
+    """
 
     def __init__(self) -> None:
-        self._index = -1
+        self.content: list[dict[str, Any]] = []
         self._open: str | None = None
+        self._input = ""
 
-    def take(self, delta: Delta | None) -> Iterator[bytes]:
-        """Those of one delta; None is the end."""
+    def take(self, delta: Delta | None) -> Iterator[Event]:
+        """The events of one delta; None is the end."""
         if delta is None:
             yield from self._close()
         elif isinstance(delta, ContentDelta):
             yield from self._begin({"type": "text", "text": ""})
+            self.content[-1]["text"] += delta.text
             yield self._more({"type": "text_delta", "text": delta.text})
         elif isinstance(delta, ReasoningDelta):
             yield from self._begin({"type": "thinking", "thinking": "", "signature": ""})
+            self.content[-1]["thinking"] += delta.text
             yield self._more({"type": "thinking_delta", "thinking": delta.text})
         else:
             if delta.id is not None:
                 yield from self._close()
                 yield from self._begin({"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}})
             if delta.arguments:
+                self._input += delta.arguments
                 yield self._more({"type": "input_json_delta", "partial_json": delta.arguments})
 
-    def _begin(self, block: dict[str, Any]) -> Iterator[bytes]:
+    def _begin(self, block: dict[str, Any]) -> Iterator[Event]:
         if self._open == block["type"]:
             return
         yield from self._close()
-        self._index += 1
         self._open = block["type"]
-        yield _event("content_block_start", index=self._index, content_block=block)
+        self.content.append(block)
+        yield _event("content_block_start", index=len(self.content) - 1, content_block=dict(block))
 
-    def _more(self, delta: dict[str, Any]) -> bytes:
-        return _event("content_block_delta", index=self._index, delta=delta)
+    def _more(self, delta: dict[str, Any]) -> Event:
+        return _event("content_block_delta", index=len(self.content) - 1, delta=delta)
 
-    def _close(self) -> Iterator[bytes]:
-        if self._open is not None:
-            self._open = None
-            yield _event("content_block_stop", index=self._index)
+    def _close(self) -> Iterator[Event]:
+        if self._open is None:
+            return
+        if self._open == "tool_use":
+            self.content[-1]["input"], self._input = json.loads(self._input), ""
+        self._open = None
+        yield _event("content_block_stop", index=len(self.content) - 1)
 
 
-def _event(name: str, **fields: Any) -> bytes:
-    return event({"type": name, **fields}, name)
+def _event(type: str, **fields: Any) -> Event:
+    return {"type": type, **fields}
+
+
+def _framed(found: Event) -> bytes:
+    return event(found, found["type"])
