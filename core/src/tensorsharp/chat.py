@@ -193,8 +193,9 @@ def _tools(options: ChatOptions) -> Tools:
     tools = read_tools(options.tools)
     choice = options.tool_choice
     if isinstance(choice, NamedTool) and choice.name not in tools.by_name:
+        expected = f"expected one of {', '.join(tools.by_name)}" if tools.by_name else "there are none"
         raise RequestError(
-            f"tool_choice names {choice.name!r:.150}, which is no tool; expected one of {', '.join(tools.by_name) or 'none'}.",
+            f"tool_choice names {choice.name!r:.150}, which is no tool; {expected}.",
             param="tool_choice",
             code="invalid_value",
         )

@@ -86,7 +86,7 @@ class SamplingParams:
 
     def _require(self, ok: bool, name: str, expected: str) -> None:
         if not ok:
-            raise RequestError(f"{name} is {getattr(self, name)!r}; expected {expected}.", param=name, code="invalid_value")
+            raise RequestError(f"{name} is {getattr(self, name)!r:.100}; expected {expected}.", param=name, code="invalid_value")
 
 
 def _is_number(value: object, kind: type[int] | type[float]) -> bool:

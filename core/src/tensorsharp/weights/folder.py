@@ -47,7 +47,7 @@ class ModelsFolder:
         names = {one.name: one for one in self.entries()}
         found = names.get(name) or names.get(name.removesuffix(".gguf"))
         if found is None:
-            raise ModelNotFoundError(f"There is no model '{name}'.", hint=did_you_mean(name, names))
+            raise ModelNotFoundError(f"There is no model '{name:.100}'.", hint=did_you_mean(name, names))
         return found
 
     def remove(self, name: str) -> int:

@@ -208,6 +208,10 @@ def test_tokens_are_counted(server: Served) -> None:
     [
         ({"max_tokens": None}, "max_tokens is null"),
         ({"max_tokens": 0}, "max_tokens is 0"),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"type": "txt"}}}},
+            "output_config.format.schema: #/type",
+        ),
         ({"messages": []}, "messages is []"),
         ({"messages": "hi"}, "messages is"),
         ({"messages": ["hi"]}, "messages[0] is"),

@@ -170,6 +170,12 @@ def test_a_reply_fits_its_format(client: ollama.Client) -> None:
     assert client.generate("staged", "x", format="json", options={"num_predict": 5, "seed": 1}).response.lstrip()[0] == "{"
 
 
+def test_errors_name_the_field_in_their_text(server: Served) -> None:
+    """There is nowhere else to name it."""
+    answer = server.http.post("/api/chat", json={"model": "staged", "messages": ASKED, "format": {"type": "txt"}})
+    assert (answer.status_code, answer.json()["error"][:24]) == (400, 'format: #/type is "txt";')
+
+
 def test_log_probabilities(server: Served) -> None:
     asked: dict[str, Any] = {"messages": ASKED, "options": {"seed": 5, "num_predict": 30}, "logprobs": True, "top_logprobs": 2}
     whole = server.post("/api/chat", model="staged", stream=False, **asked)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from harness import Served
 
 PATH = "/v1/responses"
+ITEM = {"type": "function_call", "name": "f", "call_id": "c"}
 WEATHER: Any = {
     "type": "function",
     "name": "weather",
@@ -206,6 +207,8 @@ def test_log_probabilities(server: Served, asked: Any) -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type", "unsupported"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "unsupported"),
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].call_id", "missing"),
+        ({"input": [{**ITEM, "arguments": "{"}]}, "input[0].arguments", "invalid_value"),
+        ({"input": [{**ITEM, "arguments": "[]"}], "instructions": "x"}, "input[0].arguments", "invalid_value"),
         ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output", "missing"),
         ({"input": "x", "instructions": 1}, "instructions", "invalid_value"),
         ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id", "unsupported"),

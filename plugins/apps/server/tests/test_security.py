@@ -156,6 +156,16 @@ def test_wrong_addresses(server: Served, method: str, path: str, status: int, co
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
+def test_no_address_is_told_in_the_words_of_those_who_ask(server: Served) -> None:
+    paths = ("/v1/chat/completions/", "/api/chat/", "/v1/messages/batches")
+    answers = [server.http.post(path, content=b"{}") for path in paths]
+    assert [answer.status_code for answer in answers] == [404, 404, 404]
+    chat, generate, batches = (answer.json() for answer in answers)
+    assert chat["error"]["message"] == "There is nothing at this address. Did you mean '/v1/chat/completions'?"
+    assert generate == {"error": "There is nothing at this address. Did you mean '/api/chat'?"}
+    assert (batches["type"], batches["error"]["type"]) == ("error", "not_found_error")
+
+
 def test_every_address_tells_its_methods(server: Served) -> None:
     """RFC 9110, 15.5.6; and a HEAD is answered as the GET would be, without the body (9.3.2)."""
     paths = [re.sub(r"{(\w+)(:\w+)?}", "staged", one.path) for one in server.routes]

@@ -10,7 +10,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
-from tensorsharp_app_server.api import openai
+from tensorsharp.errors import did_you_mean
+from tensorsharp_app_server.api import anthropic, ollama, openai
 from tensorsharp_app_server.endpoint import Endpoint
 from tensorsharp_app_server.errors import RefusedError
 from tensorsharp_app_server.host import ModelHost
@@ -39,6 +40,8 @@ ADAPTERS = (
     "openapi",
 )
 """Modules of `api`; each has `routes(service)`."""
+WIRES = {"/api/": ollama.WIRE, "/v1/messages": anthropic.WIRE}
+"""Beginning of a path -> the protocol that it belongs to; all else is OpenAI's."""
 
 
 def create_app(host: ModelHost, settings: ServerSettings | None = None, hooks: Hooks | None = None) -> Starlette:
@@ -55,17 +58,19 @@ def create_app(host: ModelHost, settings: ServerSettings | None = None, hooks: H
 
 
 class _Nowhere:
-    """Answers for paths that nobody serves."""
+    """Answers for paths that nobody serves, in the words of those whose clients use such ones."""
 
     def __init__(self, service: Service) -> None:
-        self._endpoint = Endpoint(service, openai.WIRE, _no_such_path, reads=False)
+        self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._endpoint(scope, receive, send)
+        wire = next((wire for start, wire in WIRES.items() if scope["path"].startswith(start)), openai.WIRE)
+        hint = did_you_mean(scope["path"][:100], (one.path for one in self._service.routes))
 
+        async def no_such_path(call: Call) -> Body:
+            raise RefusedError(404, "There is nothing at this address.", code="unknown_path", hint=hint, final=True)
 
-async def _no_such_path(call: Call) -> Body:
-    raise RefusedError(404, "There is nothing at this address.", code="unknown_path", final=True)
+        await Endpoint(self._service, wire, no_such_path, reads=False)(scope, receive, send)
 
 
 def _middleware(settings: ServerSettings) -> list[Middleware]:

@@ -62,7 +62,7 @@ class OneModel:
         """Also by the file's name."""
         if name in (self._entry.name, self._entry.path.name, self._entry.path.stem):
             return self._entry
-        raise ModelNotFoundError(f"There is no model '{name}'.", hint=f"The server has {self._entry.name}.")
+        raise ModelNotFoundError(f"There is no model '{name:.100}'.", hint=f"The server has {self._entry.name}.")
 
 
 class HubModels:
@@ -78,7 +78,7 @@ class HubModels:
     def find(self, name: str) -> Entry:
         meant = self.name(name)
         if meant is None:
-            raise ModelNotFoundError(f"There is no model '{name}'.", hint=did_you_mean(name, _names(self.entries())))
+            raise ModelNotFoundError(f"There is no model '{name:.100}'.", hint=did_you_mean(name, _names(self.entries())))
         return self.hub.find(meant)
 
     def pull(self, name: str, progress: Progress) -> Entry:

@@ -81,6 +81,11 @@ class Failure:
         """Sentence and hint, for protocols without a field for it."""
         return self.message if self.hint is None else f"{self.message} {self.hint}"
 
+    @property
+    def named(self) -> str:
+        """The same with the field before it, if it does not say it, for protocols without a field for that either."""
+        return self.text if self.param is None or self.param in self.text else f"{self.param}: {self.text}"
+
 
 KINDS = {
     400: "invalid_request_error",

@@ -19,6 +19,8 @@ SHOWN = 80
 
 def parse(body: bytes) -> Fields:
     """The object that a request's body holds. RequestError if it is no JSON, no object, or no Unicode text."""
+    if not body.strip():
+        raise RequestError("The body is empty; expected an object of JSON.", code="invalid_json")
     try:
         data = read_json(body.decode(json.detect_encoding(body)))
     except ValueError as error:

@@ -92,8 +92,8 @@ REQUEST: Final = (
 def error_body(failure: Failure) -> dict[str, Any]:
     details = {} if failure.code is None else {"details": {"error_code": failure.code}}
     # by these words Claude Code knows that it has to shorten the conversation
-    words = "prompt is too long: " if failure.code == "context_length_exceeded" else ""
-    return {"type": "error", "error": {"type": failure.kind, "message": words + failure.text, **details}}
+    told = f"prompt is too long: {failure.text}" if failure.code == "context_length_exceeded" else failure.named
+    return {"type": "error", "error": {"type": failure.kind, "message": told, **details}}
 
 
 WIRE = Wire("anthropic", error_body, lambda failure: event(error_body(failure), "error"), ping=event({"type": "ping"}, "ping"))

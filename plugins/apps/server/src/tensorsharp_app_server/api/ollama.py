@@ -50,7 +50,7 @@ REQUEST: Final = (
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
-    return {"error": failure.text}
+    return {"error": failure.named}
 
 
 WIRE = Wire("ollama", error_body, lambda failure: line(error_body(failure)), LINES, ping=b"", busy=503)

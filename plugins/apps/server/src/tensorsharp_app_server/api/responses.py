@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from tensorsharp.chat import ChatOptions, NamedTool
 from tensorsharp.errors import UnsupportedError
+from tensorsharp.text.reading import UnreadableError, parse_json
 from tensorsharp.types import EFFORTS, Constraint, Effort
 from tensorsharp_app_server.fields import Fields
 from tensorsharp_app_server.forms import JSON_OBJECT, schema_of
@@ -79,7 +80,7 @@ def _take(made: list[dict[str, Any]], item: Fields) -> None:
         made.append({"role": "assistant", "content": "", "reasoning_content": "\n\n".join(texts)})
     elif kind == "function_call":
         name, space = item.needed_text("name"), item.text("namespace")
-        call = {"name": within(space, name) if space else name, "arguments": item.needed_text("arguments")}
+        call = {"name": within(space, name) if space else name, "arguments": _arguments(item)}
         turn = _turn(made)
         turn["tool_calls"] = [
             *turn.get("tool_calls", ()),
@@ -101,6 +102,18 @@ def _take(made: list[dict[str, Any]], item: Fields) -> None:
             made[-1]["content"] = content
         else:
             made.append({"role": role, "content": content})
+
+
+def _arguments(item: Fields) -> str:
+    """Of a call, as the text of an object, or empty."""
+    text = item.needed_text("arguments")
+    try:
+        found = parse_json(text) if text.strip() else {}
+    except UnreadableError:
+        found = None
+    if not isinstance(found, dict):
+        raise item.refuse("arguments", "a JSON object as text")
+    return text
 
 
 def _turn(made: list[dict[str, Any]]) -> dict[str, Any]:
