@@ -116,6 +116,14 @@ def test_an_unused_model_leaves(serve: Serve) -> None:
     assert server.director.loads == 2
 
 
+def test_a_model_that_may_not_stay_is_there_for_its_request(serve: Serve) -> None:
+    server = serve(keep_alive_s=0)
+    for loads in (1, 2):
+        server.post(PATH, model="staged", prompt="x", max_tokens=1)
+        assert until(lambda: loaded(server) == [])
+        assert server.director.loads == loads
+
+
 @pytest.mark.parametrize(("told", "stays_s"), [([0], 0), (["1h", 0], 0), ([0, "1h"], 3600)])
 def test_what_was_said_last_while_a_model_is_used_holds_once_it_is_not(serve: Serve, told: list[Any], stays_s: float) -> None:
     server = serve()

@@ -51,14 +51,15 @@ class Loaded:
 class Place:
     """What is known of one model; see :class:`Loaded`.
 
-    used: when it was last asked for, on the monotonic clock. keep_s: how long it stays unused, as a request said last since it
-    was loaded; None if none did.
+    awaited: whether somebody waits for its load. used: when it was last asked for, on the monotonic clock. keep_s: how long it
+    stays unused, as a request said last since it was loaded; None if none did.
     """
 
     entry: Entry
     served: Served | None = None
     keep_s: float | None = None
     users: int = 0
+    awaited: bool = False
     used: float = 0.0
     expires: float | None = None
     loading: asyncio.Task[None] | None = None
@@ -158,10 +159,15 @@ class ModelHost:
         """Whoever needs a model that is not there takes turns, so that nobody waits forever for a model's room."""
         if place.served is None or self._evicting:
             async with self._turn:
-                while place.served is None:
-                    await self._make_room(place)
-                    await asyncio.shield(self._loading(place))
-                return self._take(place, place.served)
+                place.awaited = True
+                try:
+                    while place.served is None:
+                        await self._make_room(place)
+                        await asyncio.shield(self._loading(place))
+                    return self._take(place, place.served)
+                finally:
+                    place.awaited = False
+                    self._rest(place)
         return self._take(place, place.served)
 
     def _take(self, place: Place, served: Served) -> Served:
@@ -224,7 +230,7 @@ class ModelHost:
         if place.timer is not None:
             place.timer.cancel()
             place.timer = None
-        if place.users == 0 and place.served is not None and keep_s < FOREVER:
+        if place.users == 0 and not place.awaited and place.served is not None and keep_s < FOREVER:
             place.expires = time.time() + keep_s
             place.timer = asyncio.get_running_loop().call_later(keep_s, self._expire, place)
         self._freed.set()
