@@ -45,6 +45,12 @@ def test_an_empty_body(server: Served) -> None:
     assert told == (400, "invalid_json", None, "The body is empty; expected an object of JSON.")
 
 
+def test_of_a_field_that_comes_twice_the_last_counts(server: Served) -> None:
+    content = json.dumps(GOOD).replace('"max_tokens": 1', '"max_tokens": 1, "max_tokens": 2')
+    answer = server.http.post(PATH, content=content, headers={"content-type": "application/x-www-form-urlencoded"})  # as curl -d
+    assert answer.json()["usage"]["completion_tokens"] == 2
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-le"])
 def test_unicode_is_read_however_it_is_written(server: Served, encoding: str) -> None:
     assert server.http.post(PATH, content=json.dumps(GOOD).encode(encoding)).status_code == 200

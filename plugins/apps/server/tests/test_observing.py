@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from stage import Backend
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Serve
     from harness import Served
 
@@ -41,16 +44,18 @@ def test_metrics_count_what_was_done(serve: Serve) -> None:
     assert samples(serve()) == {("tensorsharp_models_loaded", ""): 0}
 
 
-def test_stats_and_props(serve: Serve) -> None:
+def test_stats_and_props(serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     server = serve()
     server.post("/v1/completions", model="staged", prompt="x", max_tokens=3)
     (model,) = server.http.get("/stats").json()["models"]
     assert (model["name"], model["parallel"], model["context"], model["bitwise"]) == ("staged", 4, 512, True)
     assert model["engine"]["tokens_generated"] == 3
     assert (list(model["engine"]["blocks"]), list(model["engine"]["cached"])) == (["all"], ["all"])
+    monkeypatch.setattr(Backend, "describe", lambda self: {"path": str(tmp_path), "kernels": "avx2, version 1"})
     props = server.http.get("/props", params={"model": "staged"}).json()
     assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (4, 512)
     assert (props["model_path"], props["eos_token"]) == ("staged.gguf", "<|im_end|>")
+    assert props["runtime"]["facts"] == {"kernels": "avx2, version 1"}, "folders of the machine are for its owner alone"
     assert props["chat_template"].startswith("{% for m in messages %}")
     assert props["default_generation_settings"]["params"]["temperature"] == 0.8
 

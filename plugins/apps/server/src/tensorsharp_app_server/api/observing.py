@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -62,6 +63,7 @@ async def props(call: Call) -> Body:
     async with call.service.host.use(call.body.text("model")) as served:
         llm = served.llm
         report = llm.report()
+        facts = {name: fact for name, fact in report["facts"].items() if not Path(fact).is_absolute()}  # no client's business
         return json_body(
             {
                 "model": served.name,
@@ -72,7 +74,7 @@ async def props(call: Call) -> Body:
                 "eos_token": _piece(llm, llm.tokenizer.eos),
                 "default_generation_settings": {"n_ctx": llm.engine.limit, "params": asdict(SamplingParams())},
                 "build_info": f"tensorsharp {__version__}",
-                "runtime": report | {"model": served.entry.path.name},
+                "runtime": report | {"model": served.entry.path.name, "facts": facts},
             }
         )
 
