@@ -35,6 +35,9 @@ class Letters:
             text = text.replace(self.control[token], chr(token))
         return [ord(char) for char in text]
 
+    def at_least(self, text: str, most: int) -> int:
+        raise NotImplementedError
+
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         raise NotImplementedError
 

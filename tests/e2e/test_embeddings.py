@@ -42,11 +42,14 @@ def test_openai_s_client(url: str, vectors: Any) -> None:
         plain = client.embeddings.create(model="tiny", input=TEXTS[1], encoding_format="float", dimensions=vectors.shape[1])
         with pytest.raises(openai.BadRequestError) as wide:
             client.embeddings.create(model="tiny", input="x", dimensions=7)
+        with pytest.raises(openai.BadRequestError, match="The prompt has at least ") as long:
+            client.embeddings.create(model="tiny", input=["x", "x" * 100_000])
     assert [one.index for one in found.data] == [0, 1, 2]
     assert np.array_equal(np.array([one.embedding for one in found.data], np.float32), vectors)
     assert np.array_equal(np.array(plain.data[0].embedding, np.float32), vectors[1])
     assert (found.usage.prompt_tokens, found.usage.total_tokens) == (found.usage.total_tokens, found.usage.prompt_tokens)
     assert wide.value.param == "dimensions"
+    assert (long.value.param, long.value.code) == ("input", "context_length_exceeded")
 
 
 def test_ollama_s_client(url: str, model: Path, vectors: Any) -> None:

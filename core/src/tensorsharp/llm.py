@@ -71,7 +71,7 @@ class LLM:
         self.tokenizer = tokenizer
         self.load_s = load_s
         self.capabilities = capabilities
-        self.prompts = Prompts(tokenizer, history_ids=history_ids, boundaries=lambda: engine.uses_boundaries)
+        self.prompts = Prompts(tokenizer, history_ids=history_ids, boundaries=lambda: engine.uses_boundaries, limit=engine.limit)
         self._owned = owned
 
     # prompts in -------------------------------------------------------------------------------------------------
@@ -89,6 +89,7 @@ class LLM:
                     param="system",
                     hint="Write it into the prompt.",
                 )
+            self.prompts.check(prompt)
             return self.stream_ids(self.tokenizer.encode(prompt), **params)
         messages = [{"role": "user", "content": prompt}]
         return self.stream_chat(messages if system is None else [{"role": "system", "content": system}, *messages], **params)
@@ -200,7 +201,9 @@ class LLM:
 
     def tokenize_chat(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a rendered conversation, ready for the reply; the beginning-of-text token once."""
-        return list(self.chat_prompt(messages, history_ids=False).ids)
+        from tensorsharp.text.toolcalls import Tools
+
+        return self.tokenize_prompt(self.dialect.prompt(messages, Tools(())).text)
 
     def chat_prompt(self, messages: Sequence[Message], **params: Any) -> Prompt:
         """A conversation as :meth:`stream_chat` takes it. Of the parameters only `history_ids` and `cache_scope` matter."""
@@ -222,6 +225,7 @@ class LLM:
             raise UnsupportedError(
                 f"{self.file.path} names no tokens to fill in the middle with.", param="suffix", hint="Leave the suffix out."
             )
+        self.prompts.check(before + after)
         return tokens.prompt(self.tokenizer, before, after)
 
     def detokenize(self, ids: Sequence[int], *, special: bool = False) -> str:
@@ -237,6 +241,9 @@ class LLM:
         from tensorsharp.embedding import pooling
 
         kind = pooling(self.file, self.capabilities)
+        for text in texts:
+            if isinstance(text, str):
+                self.prompts.check(text, reply=0)
         return self.engine.embed([self.tokenizer.encode(t) if isinstance(t, str) else t for t in texts], kind)
 
     def stats(self) -> EngineStats:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
+from tensorsharp.engine.checks import check_length
 from tensorsharp.errors import RequestError
 from tensorsharp.protocols.tokenizer import Tokenizer
 from tensorsharp.text.alignment import shown, tokens_before
@@ -23,6 +24,8 @@ Keep = Callable[[str, Sequence[int]], None]
 
 _LONGEST_MARK = 256
 """Characters in which a control token that ends a reply is looked for."""
+_CHECKED = 4
+"""Characters a token that fits, from which on a text is looked at before it is tokenized: many texts with less do fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +57,29 @@ class Prompts:
     """Makes the prompts of one model. Thread-safe.
 
     history_ids: whether remembered ids replace what re-tokenising past replies gives, unless a request says otherwise.
-    boundaries: whether anybody needs them. seam_tokens: what was lost to all prompts that were asked.
+    boundaries: whether anybody needs them. limit: positions of a prompt and its reply. seam_tokens: what was lost to all
+    prompts that were asked.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, history_ids: bool, boundaries: Callable[[], bool]) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, history_ids: bool, boundaries: Callable[[], bool], limit: int) -> None:
         self.seam_tokens = 0
         self._tokenizer = tokenizer
         self._history_ids = history_ids
         self._boundaries = boundaries
+        self._limit = limit
         self._replies = Replies()
         self._lock = threading.Lock()
 
     def make(self, rendered: Rendered, *, scope: str | None = None, history_ids: Any = None) -> Prompt:
-        """The prompt of a conversation. history_ids: None for the default. RequestError if it is no truth value."""
+        """The prompt of a conversation. history_ids: None for the default.
+
+        RequestError if that is no truth value, or if the text is far too long.
+        """
         if history_ids is not None and not isinstance(history_ids, bool):
             raise RequestError(
                 f"history_ids is {history_ids!r:.100}; expected true or false.", param="history_ids", code="invalid_value"
             )
+        self.check(rendered.text)
         text, history, lost = rendered.text, None, 0
         said = [one for one in self._replies.find(scope, text) if self._ends(text[one.end :])]
         if said and (self._history_ids if history_ids is None else history_ids):
@@ -87,6 +96,15 @@ class Prompts:
         """A prompt goes to the engine."""
         with self._lock:
             self.seam_tokens += prompt.lost
+
+    def check(self, text: str, *, reply: int = 1) -> None:
+        """RequestError if a text has more tokens than fit beside `reply` ones, as far as that shows without tokenizing it.
+
+        To tokenize a megabyte takes seconds, in which other threads hardly get on.
+        """
+        most = self._limit - reply
+        if len(text) > _CHECKED * most:
+            check_length(self._tokenizer.at_least(text, most), self._limit, reply=reply, exact=False)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text that a template made, in which the beginning-of-text token may stand already."""

@@ -30,6 +30,9 @@ class Bytes:
     def encode(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         raise NotImplementedError
 
+    def at_least(self, text: str, most: int) -> int:
+        raise NotImplementedError
+
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         return b"".join(self.pieces[token] for token in ids).decode("utf-8", "replace")
 

@@ -29,9 +29,14 @@ def check_prompt(count: int, limit: int, *, reply: int) -> None:
     """RequestError for an empty prompt, or one that leaves no room for `reply` tokens in `limit` positions."""
     if count == 0:
         raise RequestError("The prompt has no tokens; expected at least one.", param="prompt_ids", code="empty_prompt")
+    check_length(count, limit, reply=reply)
+
+
+def check_length(count: int, limit: int, *, reply: int, exact: bool = True) -> None:
+    """RequestError for a prompt that leaves no room for `reply` tokens in `limit` positions. exact: `count` are all it has."""
     if count + reply > limit:
         raise RequestError(
-            f"The prompt has {count} tokens; at most {limit - reply} fit in the context of {limit}"
+            f"The prompt has {'' if exact else 'at least '}{count} tokens; at most {limit - reply} fit in the context of {limit}"
             + (", which holds the reply too." if reply else "."),
             param="prompt_ids",
             code="context_length_exceeded",

@@ -27,6 +27,10 @@ class Tokenizer(Protocol):
         """Ids of a text. special: text of control tokens becomes those tokens. bos: None follows the file's rule."""
         ...
 
+    def at_least(self, text: str, most: int) -> int:
+        """A number of tokens that the text has or exceeds, however it is encoded; found without doing so. At most `most` + 1."""
+        ...
+
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Text of ids; invalid UTF-8 becomes U+FFFD. special: also the text of control tokens."""
         ...

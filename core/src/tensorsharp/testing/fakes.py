@@ -199,6 +199,9 @@ class ByteTokenizer:
             ids += {"<s>": [self.bos], "</s>": [self.eos]}.get(piece, list(piece.encode())) if special else list(piece.encode())
         return ids
 
+    def at_least(self, text: str, most: int) -> int:
+        return min(len(self.encode(text)), most + 1)
+
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         return b"".join(self.piece(i).encode() if special and i > 255 else self.bytes_of(i) for i in ids).decode(errors="replace")
 

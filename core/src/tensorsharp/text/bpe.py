@@ -23,6 +23,7 @@ def _letters() -> tuple[str, ...]:
 LETTERS: Final = _letters()
 BYTES: Final = {letter: byte for byte, letter in enumerate(LETTERS)}
 _ENCODED: Final = tuple(letter.encode() for letter in LETTERS)
+_SPELLED: Final = dict(enumerate(LETTERS))
 
 
 class BPE:
@@ -34,7 +35,9 @@ class BPE:
 
     def __init__(self, vocabulary: Vocabulary, merges: Strings, pretokenizer: Pretokenizer) -> None:
         self._ids = vocabulary.ids
+        self._texts = vocabulary.strings
         self._pre = pretokenizer
+        self._merges = merges
         self._ranks = Lookup(merges)
         self._words = Words(self._word)
 
@@ -43,6 +46,18 @@ class BPE:
         if self._pre.raw:
             text = text.replace(" ", SPACE_MARK)
         return self._words.ids(self._pre.split(text))
+
+    def spelled(self, text: str) -> bytes:
+        """The text as tokens write it."""
+        if self._pre.raw:
+            return text.replace(" ", SPACE_MARK).encode()
+        return text.encode().decode("latin-1").translate(_SPELLED).encode()
+
+    def left_out(self) -> bytes:
+        """Bytes of a spelled text that may get no token: of letters and of merged parts that are none themselves."""
+        letters = [bytes((byte,)) for byte in range(256)] if self._pre.raw else _ENCODED
+        parts = {*letters, *(merge.replace(b" ", b"", 1) for merge in self._merges.tolist())}.difference(self._texts.tolist())
+        return bytes({byte for part in parts for byte in part if not self._bytes(bytes((byte,)))})
 
     def _word(self, word: str) -> list[int]:
         parts = [char.encode() for char in word] if self._pre.raw else [_ENCODED[byte] for byte in word.encode()]

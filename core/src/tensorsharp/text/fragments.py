@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 WHITE_SPACE: Final = " \t\n\v\f\r"
@@ -26,6 +26,10 @@ class SpecialTokens:
             self._lengths.setdefault(text[:2], set()).add(len(text))
         firsts = "".join(sorted({text[0] for text in self._ids}))
         self._firsts = re.compile(f"[{re.escape(firsts)}]") if firsts else None
+
+    @property
+    def texts(self) -> Collection[str]:
+        return self._ids.keys()
 
     def split(self, text: str) -> list[Fragment]:
         """Text and tokens in order; the texts are not empty."""

@@ -41,6 +41,14 @@ class SPM:
             return self._word(text)
         return self._words.ids(self._boundary.split(text))
 
+    def spelled(self, text: str) -> bytes:
+        """The text as tokens write it."""
+        return text.replace(" ", SPACE_MARK).encode()
+
+    def left_out(self) -> bytes:
+        """Bytes of a spelled text that may get no token: none, as what is unknown gets the token for that."""
+        return b""
+
     def _word(self, word: str) -> list[int]:
         out: list[int] = []
         for part in merge_pairs([char.encode() for char in word], self._priority):

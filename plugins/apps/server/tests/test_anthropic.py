@@ -233,6 +233,7 @@ def test_tokens_are_counted(server: Served) -> None:
         ),
         ({"messages": [*ASKED, {"role": "assistant", "content": "The answer is"}]}, "cannot be continued"),
         ({"messages": [{"role": "user", "content": "x" * 600}]}, "prompt is too long: The prompt has "),
+        ({"messages": [{"role": "user", "content": "x" * 9000}]}, "prompt is too long: The prompt has at least 512 tokens"),
         ({"system": 3}, "system is 3"),
         ({"system": [IMAGE]}, "system[0].type is"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type is"),

@@ -162,6 +162,7 @@ def test_cached_tokens_are_told(server: Served) -> None:
         ({"top_logprobs": 2}, "top_logprobs", "invalid_value"),
         ({"model": 3}, "model", "invalid_value"),
         ({"messages": [{"role": "user", "content": "x" * 600}]}, "messages", "context_length_exceeded"),
+        ({"messages": [{"role": "user", "content": "x" * 9000}]}, "messages", "context_length_exceeded"),
     ],
 )
 def test_a_field_that_is_wrong_is_named(server: Served, body: dict[str, Any], param: str, code: str) -> None:

@@ -109,6 +109,7 @@ def test_prompts_can_be_scored_without_writing(server: Served) -> None:
         ({"prompt": [300]}, "prompt", "invalid_token"),
         ({"prompt": [-1]}, "prompt", "invalid_token"),
         ({"prompt": "x" * 600}, "prompt", "context_length_exceeded"),
+        ({"prompt": "x" * 9000}, "prompt", "context_length_exceeded"),
         ({"prompt": "x", "logprobs": 21}, "logprobs", "invalid_value"),
         ({"prompt": "x", "logprobs": True}, "logprobs", "invalid_value"),
         ({"prompt": "x", "max_tokens": 0}, "max_tokens", "invalid_value"),

@@ -265,6 +265,7 @@ def test_a_model_that_stays_longer_than_a_calendar_has_years_is_listed(serve: Se
         ("generate", {"prompt": "x", "raw": True, "system": "s"}, "system needs the chat template"),
         ("generate", {"prompt": "x", "suffix": "y"}, "middle"),
         ("generate", {"prompt": "x" * 600}, "512"),
+        ("generate", {"prompt": "x" * 9000}, "The prompt has at least 512 tokens; at most 511 fit in the context of 512"),
     ],
 )
 def test_a_field_that_is_wrong_is_named(server: Served, path: str, body: dict[str, Any], words: str) -> None:

@@ -232,6 +232,7 @@ def test_log_probabilities(server: Served, asked: Any) -> None:
         ({"input": "x", "text": {"format": {}}}, "text.format.type", "missing"),
         ({"input": "x", "text": {"format": {"type": "json_schema"}}}, "text.format.schema", "missing"),
         ({"input": "x" * 600}, "input", "context_length_exceeded"),
+        ({"input": "x" * 9000}, "input", "context_length_exceeded"),
     ],
 )
 def test_a_field_that_is_wrong_is_named(server: Served, body: dict[str, Any], param: str, code: str) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from tensorsharp.embedding import pooling
 from tensorsharp.engine.evaluation import Embedding
+from tensorsharp.errors import RequestError
 from tensorsharp.llm import LLM
 from tensorsharp.protocols.batch import F32
 from tensorsharp_app_server.fields import Fields
 from tensorsharp_app_server.internal import evaluated, prompt_ids
+from tensorsharp_app_server.sampling import renamed
 
 
 async def embedded(llm: LLM, texts: Sequence[str | Sequence[int]], field: str, *, cut: bool = False) -> tuple[list[F32], int]:
@@ -20,7 +22,10 @@ async def embedded(llm: LLM, texts: Sequence[str | Sequence[int]], field: str, *
     UnsupportedError if the model is not made for it, RequestError for a text that cannot be used.
     """
     kind = pooling(llm.file, llm.capabilities)
-    ids = await asyncio.to_thread(lambda: [prompt_ids(llm, text, None) for text in texts])
+    try:
+        ids = await asyncio.to_thread(lambda: [prompt_ids(llm, text, reply=None if cut else 0) for text in texts])
+    except RequestError as error:
+        raise renamed(error, {"prompt_ids": field}) from error
     if cut:
         ids = [_cut(one, llm.engine.limit, llm.tokenizer.end_tokens) for one in ids]
     made = [Embedding(kind, len(one)) for one in ids]

@@ -240,10 +240,15 @@ def rendered(llm: LLM, messages: Sequence[Mapping[str, Any]], options: ChatOptio
         raise renamed(error, names) from error
 
 
-def prompt_ids(llm: LLM, prompt: str | Sequence[int], suffix: str | None) -> list[int]:
-    """A prompt of a request as token ids. suffix: what stands behind the reply, if something does."""
+def prompt_ids(llm: LLM, prompt: str | Sequence[int], suffix: str | None = None, *, reply: int | None = None) -> list[int]:
+    """A prompt of a request as token ids. suffix: what stands behind the reply, if something does.
+
+    reply: tokens that have to fit behind it; RequestError, before anything is tokenized, if it shows that they do not.
+    """
     if not isinstance(prompt, str):
         return list(prompt)
+    if reply is not None:
+        llm.prompts.check(prompt, reply=reply)
     return llm.tokenize(prompt) if suffix is None else llm.fill_ids(prompt, suffix)
 
 
@@ -256,7 +261,7 @@ def _begin(answers: Answers, ask: Ask, id: str) -> None:
     messages = None if ask.prompts and not llm.has_template else ask.messages
     try:
         if messages is None:
-            answers.prompt_ids = [prompt_ids(llm, p, ask.suffix) for p in ask.prompts]
+            answers.prompt_ids = [prompt_ids(llm, p, ask.suffix, reply=1) for p in ask.prompts]
         for number in range(len(ask.prompts) if messages is None else 1):
             params = {**ask.params, "id": f"{id}-{number}-0" if number else id}
             if messages is None:

@@ -101,7 +101,7 @@ async def _scored(call: Call) -> Body:
     if call.body.flag("stream"):
         raise invalid("stream", "stream needs max_tokens of at least 1.")
     async with call.service.host.use(ask.model) as served:
-        ids = await asyncio.to_thread(lambda: [prompt_ids(served.llm, prompt, None) for prompt in ask.prompts])
+        ids = await asyncio.to_thread(lambda: [prompt_ids(served.llm, prompt) for prompt in ask.prompts])
         echoes = await echoed(served, ask.prompts, ids, ask.params.get("logprobs"))
         columns = await asyncio.to_thread(lambda: [echo.columns(served) for echo in echoes for _ in range(ask.count)])
     read = sum(map(len, ids))
