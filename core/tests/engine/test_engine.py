@@ -11,6 +11,7 @@ from engine_bench import VOCAB, alone, expected_logits, prompt, request
 from engine_rig import Gate, Rig
 
 from tensorsharp.engine.config import EngineConfig, SchedulerConfig
+from tensorsharp.engine.sequence import Sequence
 from tensorsharp.errors import BackendError, CapacityError, ConfigError, RequestError, TensorSharpError
 from tensorsharp.protocols.batch import F32, Batch
 from tensorsharp.types import FinishReason, GenerationRequest, SamplingParams
@@ -183,6 +184,30 @@ def test_cancelling_while_waiting() -> None:
         assert second.result(20).reason == "timeout"
         assert second.result().usage.completion == 0
         assert len(list(first)) == 5
+
+
+def test_who_waits_is_told_once_while_the_worker_takes_it_in(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, taken, go = rig.engine._core.scheduler, threading.Event(), threading.Event()
+    add = scheduler.add
+
+    def slow(sequence: Sequence) -> None:
+        add(sequence)
+        taken.set()
+        assert go.wait(20)
+
+    monkeypatch.setattr(scheduler, "add", slow)
+    gate = Gate(rig.runner)
+    handle = rig.engine.submit(request(prompt(10), max_tokens=1))
+    assert taken.wait(20)
+    told: list[tuple[list[str], list[str]]] = []
+    asking = threading.Thread(target=lambda: told.append(rig.engine.requests()))
+    asking.start()
+    asking.join(0.1)  # what need not wait for the worker is told by then
+    go.set()
+    asking.join(20)
+    assert [running + waiting for running, waiting in told] == [["request-1"]]
+    gate.open()
+    handle.result(20)
 
 
 def test_the_first_reason_to_end_counts(rig: Rig) -> None:

@@ -170,7 +170,7 @@ class Engine:
         scheduler, seats, metrics = core.scheduler, core.seats, core.metrics
         return EngineStats(
             running=len(scheduler.running),
-            waiting=len(scheduler.waiting) + len(self._inbox),
+            waiting=len(self._waiting()),
             steps=metrics.steps,
             tokens_computed=metrics.tokens_computed,
             tokens_generated=metrics.tokens_generated,
@@ -203,9 +203,14 @@ class Engine:
 
     def requests(self) -> tuple[list[str], list[str]]:
         """Ids of the requests that run, and of those that wait, the next one first. From any thread."""
-        scheduler = self._core.scheduler
-        waiting = [*scheduler.waiting, *self._inbox]
-        return [s.request.id or "" for s in list(scheduler.running)], [s.request.id or "" for s in waiting]
+        waiting, running = self._waiting(), list(self._core.scheduler.running)
+        begun = set(map(id, running))  # since the first look, too
+        return [s.request.id or "" for s in running], [s.request.id or "" for s in waiting if id(s) not in begun]
+
+    def _waiting(self) -> list[Sequence]:
+        """Those that wait, the next one first; each once, also while the worker takes it in."""
+        with self._changed:
+            return [*self._core.scheduler.waiting, *self._inbox]
 
     def drain(self, timeout: float | None = None) -> bool:
         """Take no new requests and wait until all that are here have ended: True, or False after `timeout` seconds."""

@@ -64,8 +64,10 @@ def test_stats_name_who_runs_and_who_waits(serve: Serve) -> None:
     server = serve()
     server.post("/v1/completions", model="staged", prompt="x", max_tokens=1)
     server.director.pace.clear()
+    begun = server.director.steps
     names = [f"number-{i}" for i in range(server.llm.engine.parallel + 2)]
     running = [server.llm.stream_ids([1, 2, 3], id=name, max_tokens=2) for name in names]
+    assert server.director.wait_steps(begun + 1)
     (model,) = server.http.get("/stats").json()["models"]
     assert [*model["running"], *model["waiting"]] == names
     assert len(model["waiting"]) >= 2
