@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,16 @@ def test_a_temporary_file_that_another_start_deletes_is_written_again(tmp_path: 
     assert folder.read("a", entry("a").head) == entry("a").payload
 
 
-def test_two_share_the_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("coarse", [False, True], ids=["", "in one step of the clock of files"])
+def test_two_share_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, coarse: bool) -> None:
+    replace, tick = os.replace, time.time_ns()
+
+    def in_one_step(source: Path, target: Path) -> None:
+        replace(source, target)
+        os.utime(tmp_path, ns=(tick, tick))
+
+    if coarse:
+        monkeypatch.setattr(os, "replace", in_one_step)
     one, two = (EntryFolder(tmp_path, limit=300) for _ in range(2))
     for number in range(12):
         write((one, two)[number % 2], f"n{number}")

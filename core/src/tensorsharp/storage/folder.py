@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -147,7 +148,7 @@ class EntryFolder:
             size = self._index.pop(name, 0)
             self._forget(new)
             self._index[new] = size
-            self._seen = self._changed()
+            self._mark()
             return True
 
     def drop(self, name: str) -> None:
@@ -190,7 +191,7 @@ class EntryFolder:
                     self._index[name] = len(data)
                     self.nbytes += len(data)
                     self._reserved -= len(data)
-                    self._seen = self._changed()
+                    self._mark()
                     self._told = None
                 return True
             except FileNotFoundError:
@@ -210,12 +211,14 @@ class EntryFolder:
 
     def _make_room(self, size: int, more: int) -> None:
         """Give entries up until a file of `size` bytes and `more` entries fit. What it replaces still takes its bytes."""
+        before = self.evicted
         while self._index and not self._fits(size, more):
             victim = next((name for name in self._index if not self._spared(name)), next(iter(self._index)))
             self._unlink(self._path(victim))
             self._forget(victim)
             self.evicted += 1
-        self._seen = self._changed()
+        if self.evicted > before:
+            self._mark()
 
     def _fits(self, size: int, more: int) -> bool:
         fits = self.limit is None or self.nbytes + self._reserved + size <= self.limit
@@ -230,11 +233,19 @@ class EntryFolder:
             self.leftovers += 1
 
     def _changed(self) -> int:
-        """Grows when a file of the folder is added, renamed or deleted."""
+        """Another number when a file of the folder was added, renamed or deleted."""
         try:
             return self.folder.stat().st_mtime_ns
         except OSError:
             return -1
+
+    def _mark(self) -> None:
+        """What the folder has is known. Its time becomes one that no change of another process gives it: systems whose clock of
+        files goes in steps, of milliseconds or of seconds, would give two changes the same."""
+        now = time.time_ns()
+        with suppress(OSError):  # it may be somebody else's folder
+            os.utime(self.folder, ns=(now, now))
+        self._seen = self._changed()
 
     def _refresh(self) -> None:
         if self._changed() != self._seen:
