@@ -36,3 +36,19 @@ def test_cuts_as_defined(text: str, special: list[str], strips: frozenset[int]) 
 
 def test_length_counts_in_bytes() -> None:
     assert SpecialTokens([("abc", 0), ("céé", 1)]).split("abcéé") == ["ab", 1]
+
+
+def test_what_is_found_is_not_looked_for_again() -> None:
+    """As in vocabularies where runs of line breaks of every length are tokens."""
+
+    class Looked(dict[str, int]):
+        times = 0
+
+        def __contains__(self, key: object) -> bool:
+            self.times += 1
+            return super().__contains__(key)
+
+    tokens = SpecialTokens([("\n" * length, length) for length in range(1, 32)])
+    looked = tokens._ids = Looked(tokens._ids)
+    assert tokens.split("\n" * 3100) == [31] * 100
+    assert looked.times == 31

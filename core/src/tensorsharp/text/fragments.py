@@ -21,9 +21,10 @@ class SpecialTokens:
     def __init__(self, tokens: Iterable[tuple[str, int]], strips: frozenset[int] = frozenset()) -> None:
         self._ids = dict(tokens)
         self._strips = strips
-        self._lengths: dict[str, set[int]] = {}
+        self._lengths: dict[str, dict[int, int]] = {}
         for text in self._ids:
-            self._lengths.setdefault(text[:2], set()).add(len(text))
+            counts = self._lengths.setdefault(text[:2], {})
+            counts[len(text)] = counts.get(len(text), 0) + 1
         firsts = "".join(sorted({text[0] for text in self._ids}))
         self._firsts = re.compile(f"[{re.escape(firsts)}]") if firsts else None
 
@@ -68,15 +69,27 @@ class SpecialTokens:
         return sorted(chosen)
 
     def _present(self, text: str) -> set[str]:
-        """The special texts that occur: a vocabulary has thousands, a text few places where one could begin."""
+        """The special texts that occur: a vocabulary has thousands, a text few places where one could begin.
+
+        Lengths of which all texts are found are not looked for any more: runs of white space may be special in every length.
+        """
         found: set[str] = set()
         if self._firsts is None:
             return found
+        sought: dict[str, dict[int, int]] = {}
         for match in self._firsts.finditer(text):
             start = match.start()
             for key in (text[start], text[start : start + 2]):
-                for length in self._lengths.get(key, ()):
+                if key not in self._lengths:
+                    continue
+                if key not in sought:
+                    sought[key] = self._lengths[key].copy()
+                counts = sought[key]
+                for length in tuple(counts):
                     candidate = text[start : start + length]
-                    if candidate in self._ids:
+                    if candidate in self._ids and candidate not in found:
                         found.add(candidate)
+                        counts[len(candidate)] -= 1
+                        if not counts[len(candidate)]:
+                            del counts[len(candidate)]
         return found
