@@ -35,8 +35,9 @@ def check_prompt(count: int, limit: int, *, reply: int) -> None:
 def check_length(count: int, limit: int, *, reply: int, exact: bool = True) -> None:
     """RequestError for a prompt that leaves no room for `reply` tokens in `limit` positions. exact: `count` are all it has."""
     if count + reply > limit:
+        known = f"{count}" if exact else f"at least {count}"
         raise RequestError(
-            f"The prompt has {'' if exact else 'at least '}{count} tokens; at most {limit - reply} fit in the context of {limit}"
+            f"The prompt has {known} tokens; at most {limit - reply} fit in the context of {limit}"
             + (", which holds the reply too." if reply else "."),
             param="prompt_ids",
             code="context_length_exceeded",
