@@ -173,7 +173,8 @@ def test_a_familys_template_holds_where_the_file_has_none_and_its_vocabulary_fit
             tokenizer = load_tokenizer(file)
             for style in (fitting, foreign, None):
                 model, unused = cast("Any", SimpleNamespace(chat=style) if style else object()), cast("Any", None)
-                llm = LLM(file, model, unused, unused, tokenizer, ExitStack())
+                engine = cast("Any", SimpleNamespace(limit=64))
+                llm = LLM(file, model, unused, engine, tokenizer, ExitStack())
                 found[name, style] = llm.template.source if llm.has_template else None
     assert found == {
         ("own", fitting): TEMPLATE,
