@@ -17,7 +17,7 @@ from hybrid_rig import cold, opened, run
 from tensorsharp.protocols.checkpoint import CheckpointOptions
 from tensorsharp.storage.checkpoints import FileCheckpointStore
 from tensorsharp.storage.entry import unpack
-from tensorsharp.storage.folder import SUFFIX
+from tensorsharp.storage.folder import SUFFIX, TEMPORARY
 from tensorsharp.testing.checkpoint import ENDLESS, SIZE, content, found, tokens
 
 KILLS = 50
@@ -35,10 +35,9 @@ def kill(arguments: list[str], seconds: float, begun: Callable[[], bool] = lambd
         process.kill()
 
 
-def writes(folder: Path, before: set[Path]) -> bool:
-    """Whether there is a whole file, and one that was not there before."""
-    files = set(folder.iterdir())
-    return any(file.suffix == SUFFIX for file in files) and not files <= before
+def writes(folder: Path) -> bool:
+    """Whether there is a whole file, and one that is being written."""
+    return {file.suffix for file in folder.iterdir()} >= {SUFFIX, TEMPORARY}
 
 
 def killed_while_it_answers(folder: Path, kills: int) -> None:
@@ -77,8 +76,9 @@ def test_killed_while_it_writes_large_files_many_times(tmp_path: Path) -> None:
     chance = random.Random(2)
     leftovers = whole = 0
     for number in range(KILLS):
-        arguments = ["-c", ENDLESS, "file", str(tmp_path), str(number)]
-        kill(arguments, chance.uniform(0.0, 0.1), begun=partial(writes, tmp_path, set(tmp_path.iterdir())))
+        # every second one at once: it is most likely in the middle of that file
+        seconds = 0.0 if number % 2 else chance.uniform(0.0, 0.1)
+        kill(["-c", ENDLESS, "file", str(tmp_path), str(number)], seconds, begun=partial(writes, tmp_path))
         store = FileCheckpointStore(CheckpointOptions(tmp_path))
         leftovers += store.folder.leftovers
         assert store.folder.deleted == 0
